@@ -1,0 +1,49 @@
+"""Small messages between a trial and whoever watches its run, through Ray's own key-value store.
+
+A trial cannot be called while it is in a step, and an actor only for this would cost every run a process. So the
+trial posts where it is and looks whether it was asked to stop; every driver that is connected can read and ask.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ray.experimental import internal_kv
+
+_NAMESPACE = b"raymx"
+
+
+class Board:
+    """The messages of one run, by its id."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+
+    def post(self, trial_id: str, progress: Mapping[str, Any]) -> None:
+        self._put(f"progress/{trial_id}", json.dumps(progress))
+
+    def read(self, trial_id: str) -> dict[str, Any]:
+        """The newest progress of a trial; {} when there is none."""
+        return json.loads(self._get(f"progress/{trial_id}") or "{}")
+
+    def request_stop(self) -> None:
+        """Ask the run's trials to save and pause at their next step."""
+        self._put("stop", "1")
+
+    def stop_requested(self) -> bool:
+        return self._get("stop") is not None
+
+    def clear(self) -> None:
+        internal_kv._internal_kv_del(self._key(""), del_by_prefix=True, namespace=_NAMESPACE)
+
+    def _key(self, name: str) -> bytes:
+        return f"{self._run_id}/{name}".encode()
+
+    def _put(self, name: str, value: str) -> None:
+        internal_kv._internal_kv_put(self._key(name), value.encode(), overwrite=True, namespace=_NAMESPACE)
+
+    def _get(self, name: str) -> str | None:
+        value = internal_kv._internal_kv_get(self._key(name), namespace=_NAMESPACE)
+        return None if value is None else value.decode()

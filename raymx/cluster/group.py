@@ -1,0 +1,334 @@
+"""One trial's role group: form a generation, listen to it, dissolve it, or kill it.
+
+A generation is one KVStore scheduler, S servers and N workers that ps-lite ties together; they are formed together and
+end together. The processes live longer: dissolving in good order leaves them warm for the next generation.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.util.placement_group import PlacementGroup, placement_group_table
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from raymx import rules
+from raymx.cluster.placement import Plan
+from raymx.cluster.roles import KVScheduler, Process, Server, Task, Worker
+from raymx.config import Experiment
+from raymx.errors import KVStoreError, RaymxError, TrainingError
+from raymx.kvstore import env
+from raymx.training.channel import Event
+
+FORM_TIMEOUT_S = 120.0          # Python and mxnet imports of all roles, on a slow and busy node
+LEAVE_TIMEOUT_S = 2.0           # a store that is not gone by then is still referred to: start cold instead
+ANSWER_TIMEOUT_S = 60.0         # for a control call to a role whose loop waits
+BIND_TRIES = 3
+
+
+@dataclass
+class Generation:
+    """A formed generation. ``workers`` are in the order of their ranks."""
+
+    number: int
+    workers: list[Any]
+    servers: list[Any] = field(default_factory=list)
+    loops: dict[int, Any] = field(default_factory=dict)             # refs of run_loop, by rank
+    listening: dict[int, Any] = field(default_factory=dict)         # refs of next_event, by rank
+    events: dict[int, Event] = field(default_factory=dict)          # the newest event, by rank
+    serving: dict[Any, str] = field(default_factory=dict)           # refs that end only when something is wrong
+    failures: dict[Any, str] = field(default_factory=dict)          # refs of wait_failure, by the server's name
+
+
+class RoleGroup:
+    """The processes of one trial's roles, in its placement group."""
+
+    def __init__(self, placement_group: PlacementGroup, plan: Plan) -> None:
+        self.plan = plan
+        self._placement_group = placement_group
+        self._scheduler: Any = None
+        self._servers: list[Any] = []
+        self._workers: list[Any] = []
+        self._process_key: Any = None
+        self._number = 0
+        self._ports: list[int] = []         # of this generation's Unix sockets
+        self.generation: Generation | None = None
+
+    # Forming
+
+    def form(self, experiment: Experiment, gpus_per_worker: int, saved: Any = None) -> Generation:
+        """Form the next generation and start its loops; processes that fit are used again, the others started.
+
+        Raises KVStoreError when a role does not join in time, or its own error when it has one. Then nothing of the
+        group is left running.
+        """
+        try:
+            self.start(experiment, gpus_per_worker)
+            self._number += 1
+            self.generation = self._join(experiment, gpus_per_worker)
+            self._run_loops(experiment, gpus_per_worker, saved)
+        except BaseException:
+            self.kill()
+            raise
+        return self.generation
+
+    def start(self, experiment: Experiment, gpus_per_worker: int) -> None:
+        """Start the processes that are missing, and do not wait for them: they import mxnet meanwhile."""
+        key = (experiment.kvstore.env, experiment.resources.cpus_per_worker, experiment.directory, gpus_per_worker)
+        if self._process_key not in (None, key):
+            self.kill()                     # what was read at import cannot be changed in a process
+        self._process_key = key
+        plan, distributed = self.plan, bool(self.plan.server_bundles)
+        threads = {"worker": experiment.resources.cpus_per_worker, "server": int(experiment.kvstore.cpus_per_server)}
+        self._workers = self._fill(self._workers, Worker, "worker", plan.worker_bundles, threads, experiment,
+                                   num_gpus=gpus_per_worker)
+        self._servers = self._fill(self._servers, Server, "server", plan.server_bundles, threads, experiment)
+        if distributed and self._scheduler is None:
+            self._scheduler = KVScheduler.options(num_cpus=0, scheduling_strategy=self._at(0)).remote()
+
+    def _fill(self, present: list[Any], actor: Any, role: str, bundles: Sequence[int], threads: Mapping[str, int],
+              experiment: Experiment, **resources: float) -> list[Any]:
+        """As many actors as there are bundles: those present first, new ones for the rest, the surplus killed."""
+        for surplus in present[len(bundles):]:
+            ray.kill(surplus)
+        cpus = experiment.resources.cpus_per_worker if role == "worker" else experiment.kvstore.cpus_per_server
+        process = Process(threads=max(1, threads[role]), cpus_on_node=self._cpus(), directory=experiment.directory,
+                          env=env.settings_for(role, experiment.kvstore.env.model_dump()))
+        return [present[i] if i < len(present) else
+                actor.options(num_cpus=cpus, scheduling_strategy=self._at(bundle), **resources).remote(process)
+                for i, bundle in enumerate(bundles)]
+
+    def _cpus(self) -> float:
+        return sum(bundle.get("CPU", 0) for bundle in self.plan.bundles)
+
+    def _at(self, bundle: int) -> PlacementGroupSchedulingStrategy:
+        return PlacementGroupSchedulingStrategy(self._placement_group, bundle)
+
+    def _join(self, experiment: Experiment, gpus: int) -> Generation:
+        store_type = rules.resolved_store_type(experiment)
+        generation = Generation(self._number, workers=list(self._workers), servers=list(self._servers))
+        if not self._servers:
+            joins = [worker.join.remote({}, store_type, gpus) for worker in self._workers]
+            self._ranks(joins, generation)
+            return generation
+        for attempt in range(BIND_TRIES):
+            try:
+                self._join_distributed(experiment, store_type, gpus, generation)
+                break
+            except KVStoreError as error:
+                if "bind failed" not in str(error) or attempt == BIND_TRIES - 1:
+                    raise
+                self.kill()
+                self.start(experiment, gpus)
+                generation.workers, generation.servers = list(self._workers), list(self._servers)
+        return generation
+
+    def _join_distributed(self, experiment: Experiment, store_type: str, gpus: int, generation: Generation) -> None:
+        hosts = self._hosts()
+        local = self._unix_sockets(experiment, hosts)
+        ports = iter(random.SystemRandom().sample(range(10**8, 2**31), len(self._workers) + len(self._servers) + 1))
+        root = hosts[0]
+        root_port = next(ports) if local else ray.get(self._scheduler.free_port.remote(root), timeout=FORM_TIMEOUT_S)
+        topology = env.Topology(len(self._workers), len(self._servers), root, root_port, local)
+        self._ports = [root_port] if local else []
+
+        def environment(role: str, bundle: int) -> dict[str, str]:
+            port = next(ports) if local and role != "scheduler" else None
+            self._ports += [port] if port else []
+            return env.role_env(role, topology, hosts[bundle], own_port=port, interface=experiment.kvstore.interface,
+                                settings=env.settings_for(role, experiment.kvstore.env.model_dump()))
+
+        generation.serving = {self._scheduler.serve.remote(environment("scheduler", 0)): "the KVStore scheduler"}
+        for i, (server, bundle) in enumerate(zip(self._servers, self.plan.server_bundles, strict=True)):
+            generation.serving[server.serve.remote(environment("server", bundle), store_type)] = f"server {i}"
+        joins = [worker.join.remote(environment("worker", bundle), store_type, gpus)
+                 for worker, bundle in zip(self._workers, self.plan.worker_bundles, strict=True)]
+        self._ranks(joins, generation)
+        generation.failures = {server.wait_failure.remote(): f"server {i}" for i, server in enumerate(self._servers)}
+
+    def _ranks(self, joins: list[Any], generation: Generation) -> None:
+        """Wait until all workers have joined and put them in the order of their ranks."""
+        names = {ref: f"worker process {i}" for i, ref in enumerate(joins)} | generation.serving
+        waiting, deadline = list(joins), time.monotonic() + FORM_TIMEOUT_S
+        while waiting:
+            ready, _ = ray.wait([*waiting, *generation.serving], timeout=max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise KVStoreError(f"no KVStore generation within {FORM_TIMEOUT_S:g} s: still waiting for "
+                                   f"{', '.join(names[ref] for ref in waiting)}; is a firewall between the nodes, or "
+                                   "does kvstore.interface name the wrong one?")
+            self._get(ready[0], names[ready[0]])
+            if ready[0] in generation.serving:
+                raise KVStoreError(f"{names[ready[0]]} ended while the generation was formed")
+            waiting.remove(ready[0])
+        ranks = ray.get(joins) if generation.serving else range(len(joins))
+        by_rank = dict(zip(ranks, self._workers, strict=True))
+        generation.workers = [by_rank[rank] for rank in sorted(by_rank)]
+
+    def _run_loops(self, experiment: Experiment, gpus: int, saved: Any) -> None:
+        assert self.generation is not None
+        bundle_of = dict(zip(self._workers, self.plan.worker_bundles, strict=True))
+        devices = gpus or experiment.resources.cpu_devices_per_worker
+        common = ray.put(saved)
+        raw, total = experiment.to_dict(), len(self._workers)
+        for rank, worker in enumerate(self.generation.workers):
+            task = Task(raw, experiment.directory, rank, total, self._number, bool(self._servers), devices, gpus > 0,
+                        self._placement_group, bundle_of[worker])
+            self.generation.loops[rank] = worker.run_loop.remote(task, common)
+            self.generation.listening[rank] = worker.next_event.remote()
+
+    def _hosts(self) -> list[str]:
+        """The address of each bundle's node."""
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+        table = placement_group_table(self._placement_group)["bundles_to_node_id"]
+        return [addresses[table[i]] for i in range(len(self.plan.bundles))]
+
+    @staticmethod
+    def _unix_sockets(experiment: Experiment, hosts: Sequence[str]) -> bool:
+        wanted, one_node = experiment.kvstore.unix_sockets, len(set(hosts)) == 1
+        if wanted is True and not one_node:
+            raise KVStoreError(f"kvstore.unix_sockets is true, but the roles are on {len(set(hosts))} nodes "
+                               f"({', '.join(sorted(set(hosts)))}); set it to auto or false")
+        return one_node if wanted == "auto" else bool(wanted)
+
+    # Listening
+
+    def poll(self, timeout_s: float) -> list[Event] | None:
+        """The loops' newest events by rank, once every worker has posted one; None when ``timeout_s`` pass before.
+
+        Raises what a role raised, or KVStoreError when one died.
+        """
+        generation = self._formed()
+        waiting = {ref: rank for rank, ref in generation.listening.items()}
+        deadline = time.monotonic() + timeout_s
+        while waiting:
+            watched = [*waiting, *generation.loops.values(), *generation.serving, *generation.failures]
+            ready, _ = ray.wait(watched, timeout=max(0.0, deadline - time.monotonic()), fetch_local=False)
+            if not ready:
+                return None
+            if ready[0] in waiting:
+                rank = waiting.pop(ready[0])
+                generation.events[rank] = self._get(ready[0], f"worker {rank}")
+                del generation.listening[rank]
+            else:
+                self._check_ended(ready[0], generation)
+        return [generation.events[rank] for rank in range(len(generation.workers))]
+
+    def answer(self, answers: Mapping[int, Any]) -> None:
+        """Answer the events of some ranks, so that their loops go on, and listen to them again."""
+        generation = self._formed()
+        for rank, payload in answers.items():
+            worker = generation.workers[rank]
+            worker.command.remote("answer", payload)
+            generation.listening[rank] = worker.next_event.remote()
+
+    def answer_all(self, payload: Any = None) -> None:
+        self.answer(dict.fromkeys(range(len(self._formed().workers)), payload))
+
+    def hold(self) -> None:
+        """Ask every loop to wait at its next boundary."""
+        for worker in self._formed().workers:
+            worker.hold.remote()
+
+    def command(self, name: str) -> list[Any]:
+        """Have every waiting loop do ``name``; the results by rank."""
+        return self.ask([worker.command.remote(name) for worker in self._formed().workers], f"workers ({name})")
+
+    def progress(self) -> list[dict[str, Any]]:
+        """Where each worker's loop is, by rank."""
+        return self.ask([worker.progress.remote() for worker in self._formed().workers], "workers (progress)")
+
+    def on_servers(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a control method of every server; ``arguments`` are lists with an item a server."""
+        refs = [getattr(server, method).remote(*(argument[i] for argument in arguments))
+                for i, server in enumerate(self._formed().servers)]
+        return self.ask(refs, f"servers ({method})")
+
+    def ask(self, refs: list[Any], who: str) -> list[Any]:
+        """The values of refs; raises as `poll` does, and KVStoreError after the time-out of a role that hangs."""
+        ready, late = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_TIMEOUT_S) if refs else ([], [])
+        if late:
+            raise KVStoreError(f"{who}: no answer within {ANSWER_TIMEOUT_S:g} s")
+        return [self._get(ref, who) for ref in refs]
+
+    def _check_ended(self, ref: Any, generation: Generation) -> None:
+        """Something ended that should not, or a loop returned, which its "end" event says too."""
+        if ref in generation.failures:
+            failure = self._get(ref, generation.failures[ref])
+            raise TrainingError(f"the optimizer failed on {generation.failures[ref]}:\n{failure}")
+        if ref in generation.serving:
+            self._get(ref, generation.serving[ref])
+            raise KVStoreError(f"{generation.serving[ref]} ended in the middle of the run")
+        rank = next(rank for rank, loop in generation.loops.items() if loop == ref)
+        self._get(generation.loops.pop(rank), f"worker {rank}")
+
+    @staticmethod
+    def _get(ref: Any, who: str) -> Any:
+        """The ref's value; a role's own error, or KVStoreError when its process died."""
+        try:
+            return ray.get(ref)
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, RaymxError) else KVStoreError(f"{who}: {error}") from None
+        except RayActorError as error:
+            raise KVStoreError(f"{who} died: {_first_line(error)}") from None
+        except RayError as error:
+            raise KVStoreError(f"{who}: {_first_line(error)}") from None
+
+    def _formed(self) -> Generation:
+        if self.generation is None:
+            raise KVStoreError("no generation is formed")
+        return self.generation
+
+    # Ending
+
+    def dissolve(self) -> bool:
+        """End the generation and keep its processes warm. False when that did not go well: then they are killed."""
+        generation, self.generation = self.generation, None
+        if generation is None:
+            return True
+        ends = [generation.workers[rank].command.remote("end") for rank, event in generation.events.items()
+                if event.kind != "end" and rank not in generation.listening]
+        try:
+            self._all_done([*ends, *generation.loops.values()])
+            left = self._all_done([worker.leave.remote() for worker in generation.workers])
+            self._all_done(list(generation.serving))
+        except (RayError, KVStoreError):
+            left = [False]
+        if not all(left):
+            self.kill()
+        return all(left)
+
+    def finish(self, timeout_s: float) -> None:
+        """Let loops that wait in their last report return. What they raise then is not the run's any more."""
+        self.answer_all()
+        _quietly(lambda: ray.get(list(self._formed().loops.values()), timeout=timeout_s))
+
+    @staticmethod
+    def _all_done(refs: list[Any]) -> list[Any]:
+        return ray.get(refs, timeout=LEAVE_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End every process of the group at once: after an ungraceful end ps-lite would wait for the dead."""
+        for actor in [*self._workers, *self._servers]:
+            ray.kill(actor)
+        if self._scheduler is not None:
+            if self._ports:
+                _quietly(lambda: ray.get(self._scheduler.remove_sockets.remote(self._ports), timeout=LEAVE_TIMEOUT_S))
+            ray.kill(self._scheduler)
+        self._workers, self._servers, self._scheduler, self.generation = [], [], None, None
+        self._process_key = None
+
+
+def _quietly(action: Callable[[], Any]) -> None:
+    try:
+        action()
+    except RayError:
+        pass
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,200 @@
+"""The one placement group of a trial: its bundles, and whether a cluster can hold them. Pure: no ray.
+
+    wanted = plan(experiment, gpus_per_worker=0)
+    check_fit(wanted, nodes)              # PlacementError with numbers, before anything waits for ever
+    print(describe(experiment, wanted, nodes))
+
+Bundle 0 holds the controller: the trial and the KVStore scheduler. Then comes one bundle a worker, with its data CPUs
+and the CPUs of the servers that sit beside it, and then one bundle a dedicated server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from raymx.config import Experiment
+from raymx.errors import PlacementError
+from raymx.rules import is_dist
+
+CONTROLLER_CPUS = 1.0
+_TOLERANCE = 1e-6  # CPUs; Ray itself counts in 1/10000
+
+
+@dataclass(frozen=True)
+class Roles:
+    """How many workers and servers there are, and what one of each asks for."""
+
+    workers: int
+    worker_cpus: float
+    """A worker's own CPUs and its data CPUs."""
+    worker_gpus: int
+    servers: int
+    server_cpus: float
+    dedicated_servers: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Bundles of one placement group, and which bundle each worker and each server belongs to."""
+
+    bundles: tuple[Mapping[str, float], ...]
+    strategy: str
+    worker_bundles: tuple[int, ...]
+    server_bundles: tuple[int, ...]
+    roles: Roles
+    controller_bundle: int = 0
+
+
+@dataclass(frozen=True)
+class NodeResources:
+    """What one node of the cluster has for this run."""
+
+    name: str
+    cpu: float
+    gpu: float
+
+
+def plan(experiment: Experiment, gpus_per_worker: int) -> Plan:
+    """The bundles of an experiment; ``gpus_per_worker`` is the number that ``auto`` came to."""
+    resources, kvstore = experiment.resources, experiment.kvstore
+    return _plan(Roles(
+        workers=resources.workers,
+        worker_cpus=resources.cpus_per_worker + resources.data_cpus_per_worker,
+        worker_gpus=gpus_per_worker,
+        servers=kvstore.servers if is_dist(experiment) else 0,
+        server_cpus=kvstore.cpus_per_server,
+        dedicated_servers=kvstore.server_placement == "dedicated",
+    ))
+
+
+def _plan(roles: Roles) -> Plan:
+    workers = tuple(range(1, 1 + roles.workers))
+    if roles.dedicated_servers:
+        servers = tuple(range(1 + roles.workers, 1 + roles.workers + roles.servers))
+    else:
+        servers = tuple(workers[server % roles.workers] for server in range(roles.servers))
+    cpus = dict.fromkeys((0, *workers, *servers), 0.0)
+    cpus[0] = CONTROLLER_CPUS
+    for bundle in workers:
+        cpus[bundle] += roles.worker_cpus
+    for bundle in servers:
+        cpus[bundle] += roles.server_cpus
+    gpus = {"GPU": float(roles.worker_gpus)} if roles.worker_gpus else {}
+    bundles = tuple({"CPU": cpus[bundle], **(gpus if bundle in workers else {})} for bundle in sorted(cpus))
+    return Plan(bundles, "PACK", workers, servers, roles)
+
+
+def check_fit(plan: Plan, nodes: Sequence[NodeResources]) -> None:
+    """Raise a PlacementError with what is asked, what there is and what would fit, when ``nodes`` cannot hold ``plan``.
+
+    ``nodes`` are the cluster's totals: what other jobs hold now may be free later.
+    """
+    if _nodes_used(plan, nodes) is None:
+        raise PlacementError("\n".join((
+            "The cluster cannot hold this experiment.",
+            f"  Asked: {_amount(*_totals(plan))}: {_roles_in_words(plan.roles)}",
+            f"  There: {_nodes_in_words(nodes)}",
+            *(f"  {line}" for line in _advice(plan, nodes)),
+        )))
+
+
+def logical_cpus(plan: Plan) -> int:
+    """CPUs that a Ray needs which raymx starts for this plan alone."""
+    return math.ceil(_totals(plan)[0] - _TOLERANCE)
+
+
+def auto_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:
+    """The most GPUs a worker with which all workers fit; 0 when there is no GPU or not one for each."""
+    most = int(max((node.gpu for node in nodes), default=0))
+    return next((gpus for gpus in range(most, 0, -1) if _nodes_used(plan(experiment, gpus), nodes)), 0)
+
+
+def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] | None) -> str:
+    """A table of who needs what, and whether it fits ``nodes`` (None: no cluster, raymx starts a Ray of its own)."""
+    roles = plan.roles
+    place = "a bundle of its own" if roles.dedicated_servers else "beside a worker"
+    rows = [
+        ("role", "count", "CPU each", "GPU each", "place"),
+        ("trial and KVStore scheduler", "1", f"{CONTROLLER_CPUS:g}", "0", "a bundle of its own"),
+        ("worker", str(roles.workers), f"{roles.worker_cpus:g}", str(roles.worker_gpus), "a bundle of its own"),
+        *([("server", str(roles.servers), f"{roles.server_cpus:g}", "0", place)] if roles.servers else []),
+        ("all", "", *(f"{total:g}" for total in _totals(plan)), f"{len(plan.bundles)} bundles"),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    data_cpus = experiment.resources.data_cpus_per_worker
+    return "\n".join((*table, f"A worker's CPUs include {data_cpus:g} for reading data.", _verdict(plan, nodes)))
+
+
+def _verdict(plan: Plan, nodes: Sequence[NodeResources] | None) -> str:
+    if nodes is None:
+        return f"No cluster given: raymx starts a Ray on this machine with {logical_cpus(plan)} logical CPUs."
+    used = _nodes_used(plan, nodes)
+    if used is None:
+        return "\n".join(("It does not fit.", f"There: {_nodes_in_words(nodes)}", *_advice(plan, nodes)))
+    return f"It fits, on {', '.join(used)}."
+
+
+def _nodes_used(plan: Plan, nodes: Sequence[NodeResources]) -> list[str] | None:
+    """Names of the nodes that take bundles, or None when they do not fit.
+
+    Best fit, largest bundle first: CPU-only bundles then stay off GPU nodes while there is room elsewhere.
+    """
+    free = [[node.gpu, node.cpu] for node in nodes]
+    used: set[int] = set()
+    for gpu, cpu in sorted(((b.get("GPU", 0.0), b["CPU"]) for b in plan.bundles), reverse=True):
+        room = [i for i, (g, c) in enumerate(free) if g - gpu >= -_TOLERANCE and c - cpu >= -_TOLERANCE]
+        if not room:
+            return None
+        tightest = min(room, key=lambda i: free[i])
+        free[tightest] = [free[tightest][0] - gpu, free[tightest][1] - cpu]
+        used.add(tightest)
+    return [nodes[i].name for i in sorted(used)]
+
+
+def _advice(plan: Plan, nodes: Sequence[NodeResources]) -> list[str]:
+    roles = plan.roles
+    if roles.worker_gpus and not any(node.gpu for node in nodes):
+        return [f"There is no GPU in this cluster, and each worker asks for {roles.worker_gpus}: set "
+                "resources.gpus_per_worker to 0 or auto (leave out --gpus), or use a cluster with GPUs."]
+    fewer = range(roles.workers - 1, 0, -1)
+    fitting = next((n for n in fewer if _nodes_used(_plan(replace(roles, workers=n)), nodes)), 0)
+    most = (f"{fitting} of {roles.workers} workers would fit: set resources.workers (--num-workers) to {fitting}, or"
+            if fitting else "Not even one worker would fit:")
+    keys = ["resources.cpus_per_worker", "resources.data_cpus_per_worker"]
+    keys += ["kvstore.cpus_per_server", "kvstore.servers"] if roles.servers else []
+    keys += ["resources.gpus_per_worker"] if roles.worker_gpus else []
+    return [f"{most} lower {', '.join(keys[:-1])} or {keys[-1]}.", "A bundle must fit on one node."]
+
+
+def _totals(plan: Plan) -> tuple[float, float]:
+    """(CPUs, GPUs) of all bundles."""
+    return sum(b["CPU"] for b in plan.bundles), sum(b.get("GPU", 0.0) for b in plan.bundles)
+
+
+def _amount(cpu: float, gpu: float) -> str:
+    return f"{cpu:g} CPU" + (f" and {gpu:g} GPU" if gpu else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _roles_in_words(roles: Roles) -> str:
+    words = [f"trial and KVStore scheduler {_amount(CONTROLLER_CPUS, 0)}",
+             f"{_count(roles.workers, 'worker')} with {_amount(roles.worker_cpus, roles.worker_gpus)} each"]
+    if roles.servers:
+        place = "in bundles of their own" if roles.dedicated_servers else "beside the workers"
+        words.append(f"{_count(roles.servers, 'server')} with {_amount(roles.server_cpus, 0)} each, {place}")
+    return "; ".join(words)
+
+
+def _nodes_in_words(nodes: Sequence[NodeResources]) -> str:
+    if not nodes:
+        return "no node"
+    total = f"{sum(n.cpu for n in nodes):g} CPU and {sum(n.gpu for n in nodes):g} GPU on {_count(len(nodes), 'node')}"
+    each = [f"{node.name} {_amount(node.cpu, node.gpu)}" for node in nodes[:8]]
+    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+    return f"{total} ({', '.join(each)}{more})"

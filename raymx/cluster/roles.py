@@ -1,0 +1,254 @@
+"""The Ray actors that host KVStore roles: one process a role, generation after generation.
+
+Each takes its generation's environment as plain data, blocks in one method while it serves or trains, and answers
+control calls in others (concurrency groups are threads of the same process).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import socket
+import threading
+import traceback
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from raymx import native
+from raymx.cluster import cores
+from raymx.errors import KVStoreError, RaymxError, TrainingError
+from raymx.kvstore.env import socket_path
+from raymx.kvstore.server import HostedServer, enter_generation, serve_as_scheduler
+
+
+@dataclass(frozen=True)
+class Process:
+    """What a role's process is given once, before it imports mxnet, and cannot change afterwards."""
+
+    threads: int = 1
+    cpus_on_node: float = 0.0           # of the whole trial: cores are bound where the node has that many
+    env: Mapping[str, str] = field(default_factory=dict)
+    directory: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker's loop is given for one generation."""
+
+    experiment: Mapping[str, Any]
+    directory: str
+    rank: int
+    num_workers: int
+    generation: int
+    distributed: bool
+    num_devices: int
+    gpus: bool
+    placement_group: Any = None
+    bundle_index: int = -1
+
+
+def _prepare(process: Process) -> None:
+    """Settings first, then the import that reads them."""
+    allowed = os.sched_getaffinity(0)
+    bound: list[int] = []
+    if process.cpus_on_node and len(allowed) >= process.cpus_on_node:
+        bound = cores.claim(process.threads, allowed, os.path.join(_session_folder(), "raymx_cores"))
+    os.environ.update(cores.thread_env(process.threads, bound))
+    os.environ.update(process.env)
+    os.environ.pop("DMLC_ROLE", None)       # with a role set, importing mxnet would serve and then exit
+    native.import_mxnet()
+
+
+def _session_folder() -> str:
+    return str(ray._private.worker.global_worker.node.get_session_dir_path())
+
+
+@ray.remote(concurrency_groups={"serve": 1, "watch": 1, "control": 2})
+class Server:
+    """A KVStore server."""
+
+    def __init__(self, process: Process) -> None:
+        _prepare(process)
+        self._server = HostedServer()
+
+    @ray.method(concurrency_group="serve")
+    def serve(self, env: Mapping[str, str], store_type: str) -> None:
+        """Serve one generation; returns when the workers have ended it."""
+        self._server.serve(env, store_type)
+
+    @ray.method(concurrency_group="watch")
+    def wait_failure(self) -> str:
+        return self._server.wait_failure()
+
+    @ray.method(concurrency_group="control")
+    def install(self, spec: Any, restored: Any) -> None:
+        try:
+            self._server.install(spec, restored)
+        except Exception as error:
+            raise _user_error("the optimizer cannot be made", error, spec.directory) from None
+
+    @ray.method(concurrency_group="control")
+    def state(self) -> Any:
+        return self._server.updater().state()
+
+    @ray.method(concurrency_group="control")
+    def learning_rate(self) -> tuple[int, float]:
+        """(number of updates, the rate of the last one)"""
+        updater = self._server.updater()
+        return updater.num_update, updater.learning_rate
+
+    @ray.method(concurrency_group="control")
+    def set_learning_rate(self, learning_rate: float) -> None:
+        self._server.updater().set_learning_rate(learning_rate)
+
+    @ray.method(concurrency_group="control")
+    def refused(self) -> list[int]:
+        """Commands from the network that this server refused in this generation."""
+        return list(self._server.refused)
+
+
+@ray.remote(concurrency_groups={"serve": 1, "control": 1})
+class KVScheduler:
+    """The KVStore scheduler. It needs MXNet's C library and no Python import of mxnet."""
+
+    @ray.method(concurrency_group="control")
+    def free_port(self, host: str) -> int:
+        """A port free on this node now; binding may still fail, and the group then asks again."""
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return int(probe.getsockname()[1])
+
+    @ray.method(concurrency_group="serve")
+    def serve(self, env: Mapping[str, str]) -> None:
+        native.preload_cuda()
+        serve_as_scheduler(env, native.mxnet_library())
+
+    @ray.method(concurrency_group="control")
+    def remove_sockets(self, ports: list[int]) -> None:
+        """Remove the Unix sockets that killed roles left on this node."""
+        for port in ports:
+            try:
+                os.unlink(socket_path(port))
+            except FileNotFoundError:
+                pass
+
+
+@ray.remote(concurrency_groups={"loop": 1, "events": 1, "control": 3})
+class Worker:
+    """A KVStore worker: it has the store, the data stream and the training loop."""
+
+    def __init__(self, process: Process) -> None:
+        self._warnings = KeptWarnings()
+        logging.getLogger("raymx").addHandler(self._warnings)
+        _prepare(process)
+        self._store: Any = None
+        self._context: Any = None
+        self._entered = threading.Event()
+
+    @ray.method(concurrency_group="control")
+    def join(self, env: Mapping[str, str], store_type: str, gpus: int) -> int:
+        """Create the store, which takes part in a generation when it is a dist one; this worker's rank in it."""
+        import mxnet as mx
+
+        if gpus and mx.context.num_gpus() < gpus:
+            raise KVStoreError(
+                f"resources.gpus_per_worker is {gpus}, but MXNet sees {mx.context.num_gpus()} GPUs on node "
+                f"{ray.util.get_node_ip_address()}: install raymx with [cu112] there, or set gpus_per_worker to 0")
+        enter_generation(env)
+        try:
+            self._store = mx.kv.create(store_type)
+        except mx.MXNetError as error:
+            raise KVStoreError(f"a worker could not join: {error}") from None
+        return int(self._store.rank)
+
+    @ray.method(concurrency_group="loop")
+    def run_loop(self, task: Task, saved: Any) -> None:
+        """Run the experiment's loop to its end. Raises TrainingError with the user's traceback."""
+        from raymx.training.channel import LoopEnded
+
+        try:
+            _loop_of(task)(self._enter(task, saved))
+        except (LoopEnded, RaymxError) as error:
+            if isinstance(error, RaymxError):
+                raise
+        except BaseException as error:
+            raise _user_error(f"worker {task.rank} of {task.num_workers}", error, task.directory) from None
+        self._context.channel.end()
+
+    def _enter(self, task: Task, saved: Any) -> Any:
+        import mxnet as mx
+
+        from raymx.config import parse_experiment
+        from raymx.training.context import Place, WorkerContext
+
+        device = mx.gpu if task.gpus else mx.cpu
+        place = Place(task.rank, task.num_workers, task.generation, task.distributed, task.placement_group,
+                      task.bundle_index)
+        self._context = WorkerContext(parse_experiment(task.experiment, task.directory), place, self._store,
+                                      [device(i) for i in range(task.num_devices)], saved)
+        self._entered.set()
+        return self._context
+
+    @ray.method(concurrency_group="events")
+    def next_event(self) -> Any:
+        self._entered.wait()
+        return self._context.channel.next_event()
+
+    @ray.method(concurrency_group="control")
+    def command(self, name: str, argument: Any = None) -> Any:
+        return self._context.channel.command(name, argument)
+
+    @ray.method(concurrency_group="control")
+    def hold(self) -> None:
+        self._context.channel.hold()
+
+    @ray.method(concurrency_group="control")
+    def progress(self) -> dict[str, Any]:
+        """Where the loop is, and the warnings since the last call."""
+        return {**(self._context.progress if self._context else {}), "warnings": self._warnings.take()}
+
+    @ray.method(concurrency_group="control")
+    def leave(self) -> bool:
+        """Give the store up, which ends this worker's part in the generation; whether it is really gone."""
+        self._context = None
+        self._entered.clear()
+        store, self._store = weakref.ref(self._store), None
+        gc.collect()
+        return store() is None
+
+
+def _loop_of(task: Task) -> Any:
+    name = task.experiment["training"]["loop"]
+    if name == "default":
+        from raymx.training.loop import train
+        return train
+    from raymx.imports import load_object
+    return load_object(name, task.directory)
+
+
+class KeptWarnings(logging.Handler):
+    """Keeps raymx's warnings of this process until the trial asks for them."""
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.WARNING)
+        self._messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.append(record.getMessage())
+
+    def take(self) -> list[str]:
+        messages, self._messages = self._messages, []
+        return messages
+
+
+def _user_error(where: str, error: BaseException, directory: str) -> TrainingError:
+    """A picklable error out of any: the message, then the frames that are the user's (all when none is)."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if directory and frame.filename.startswith(directory + os.sep)]
+    text = "".join(traceback.format_list(own or frames[-3:])).rstrip()
+    return TrainingError(f"{where}: {type(error).__name__}: {str(error).strip()}\n{text}")

@@ -1,0 +1,119 @@
+"""Which records a worker reads at which step: arithmetic over explicit numbers. No Ray, no MXNet, no clock.
+
+    plan = BatchPlan(num_records=392, global_batch_size=50, num_workers=3)
+    order = epoch_order(392, seed=1, epoch=0, order="global")
+    for step in range(plan.steps):
+        rows = plan.worker_rows(order, step, rank)   # ids, weights
+
+The order depends on (seed, epoch) alone. A step takes the next ``global_batch_size`` records of it and splits them over
+the workers, so the global batches are the same whatever the number of workers, and a run may stop at any step and go on
+from there with another number. Every worker has the same number of rows at every step: what is missing is filled with
+records of that global batch at weight 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """One worker's part of one global batch. The real rows come first, then the padding."""
+
+    ids: NDArray[np.int64]  # int64 (rows,): record numbers
+    weights: NDArray[np.float32]  # float32 (rows,): 1 for a real row, 0 for padding
+    real_local: int  # rows of this worker with weight 1
+    real_global: int  # the same over all workers
+
+
+def epoch_order(num_records: int, *, seed: int, epoch: int, order: Literal["global", "none"]) -> NDArray[np.int64]:
+    """The order of all records in an epoch, int64 (num_records,): ``global`` shuffles all of them, ``none`` does not.
+
+    A pure function of its arguments. It ranks raw Philox words, whose stream NumPy promises never to change, which it
+    does not promise for ``Generator.permutation``: so a resumed run may have another NumPy.
+    """
+    if order == "none":
+        return np.arange(num_records, dtype=np.int64)
+    if order != "global":
+        raise ValueError(f"order is {order!r}; allowed: 'global', 'none'")
+    keys = np.random.Philox(np.random.SeedSequence((seed, epoch))).random_raw(num_records)
+    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How an epoch's records are cut into global batches, and those into rows of workers and their devices."""
+
+    num_records: int
+    global_batch_size: int  # samples in one synchronous update, over all workers and devices
+    num_workers: int
+    devices_per_worker: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("num_records", "global_batch_size", "num_workers", "devices_per_worker"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+
+    @property
+    def steps(self) -> int:
+        """Updates in an epoch, the same for every worker; the last may be a short batch."""
+        return -(-self.num_records // self.global_batch_size)
+
+    @property
+    def rows_per_worker(self) -> int:
+        """Rows of one worker in every batch: ceil(B / N), rounded up so that its devices have equal shares."""
+        rows, devices = -(-self.global_batch_size // self.num_workers), self.devices_per_worker
+        return -(-rows // devices) * devices
+
+    def real_rows(self, step: int) -> int:
+        """Real samples in the global batch of a step. Raises ValueError when the epoch has no such step."""
+        if not 0 <= step < self.steps:
+            raise ValueError(f"step is {step}; this epoch has the steps 0 to {self.steps - 1}")
+        return min(self.global_batch_size, self.num_records - step * self.global_batch_size)
+
+    def worker_rows(self, order: NDArray[np.int64], step: int, rank: int) -> Rows:
+        """The rows of worker ``rank`` at a step, of the epoch's ``order`` (int64, (num_records,)).
+
+        Real records are split contiguously, counts differ by at most 1. A worker without any gets padding only.
+        """
+        if len(order) != self.num_records:
+            raise ValueError(f"order has {len(order)} records; the plan has {self.num_records}")
+        real, first = self.real_rows(step), step * self.global_batch_size
+        batch = order[first : first + real]
+        start, stop = _share(real, self.num_workers, rank)
+        return _padded(batch[start:stop], batch, self.rows_per_worker, real)
+
+
+def validation_rows(num_records: int, *, rows: int, num_workers: int, rank: int) -> Iterator[Rows]:
+    """Rows of worker ``rank`` that visit each record once over all workers, in batches of the static shape ``rows``.
+
+    Each worker has one contiguous range and counts for itself: ``real_global`` is its own count. One without records
+    yields nothing.
+    """
+    if rows < 1:
+        raise ValueError(f"rows is {rows}; it must be at least 1")
+    start, stop = _share(num_records, num_workers, rank)
+    ids = np.arange(start, stop, dtype=np.int64)
+    parts = (ids[at : at + rows] for at in range(0, len(ids), rows))
+    return (_padded(part, part, rows, len(part)) for part in parts)
+
+
+def _share(count: int, num_workers: int, rank: int) -> tuple[int, int]:
+    """[start, stop) of worker ``rank`` when ``count`` things are split contiguously, counts differing by at most 1."""
+    if not 0 <= rank < num_workers:
+        raise ValueError(f"rank is {rank}; with {num_workers} workers it is 0 to {num_workers - 1}")
+    base, extra = divmod(count, num_workers)
+    start = rank * base + min(rank, extra)
+    return start, start + base + (rank < extra)
+
+
+def _padded(mine: NDArray[np.int64], spare: NDArray[np.int64], rows: int, real_global: int) -> Rows:
+    """``mine`` repeated in turn to fill ``rows``; a worker without a record repeats those of ``spare``."""
+    weights = np.zeros(rows, np.float32)
+    weights[: len(mine)] = 1
+    return Rows(np.resize(mine if len(mine) else spare, rows), weights, len(mine), real_global)

@@ -1,0 +1,35 @@
+"""Every failure that a user can cause, as one family of exceptions.
+
+A message names the value, what is allowed and the fix. All of them pickle, since they cross Ray between processes
+that do not all have mxnet: an MXNet exception never travels, its text does.
+"""
+
+from __future__ import annotations
+
+
+class RaymxError(Exception):
+    """Root of all errors that raymx raises on purpose. ``str(error)`` is the text for the user."""
+
+
+class ExperimentError(RaymxError):
+    """The experiment file, an override or a flag is wrong. Raised before Ray starts."""
+
+
+class PlacementError(RaymxError):
+    """The cluster cannot hold the role group that the experiment asks for."""
+
+
+class DataError(RaymxError):
+    """A file of records is missing, damaged or not what the experiment says."""
+
+
+class KVStoreError(RaymxError):
+    """A KVStore generation could not be formed, or one of its roles ended."""
+
+
+class TrainingError(RaymxError):
+    """The experiment's own code failed (net, loss, metric, loop, optimizer); the text carries its traceback."""
+
+
+class CheckpointError(RaymxError):
+    """A checkpoint is missing, damaged or of another experiment."""

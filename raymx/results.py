@@ -1,0 +1,194 @@
+"""Where runs lie, and the one summary that each leaves beside Tune's own files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from raymx import __version__, rules
+from raymx.config import Experiment
+from raymx.errors import ExperimentError, KVStoreError, RaymxError
+from raymx.training.checkpoint import PARAMETERS
+
+EXPERIMENT, SUMMARY = "experiment.yaml", "summary.json"
+DEFAULT_STORAGE = "~/ray_results"       # Ray's own
+
+
+def storage_path(path: str | None) -> str:
+    """An absolute path, or a URI as it is."""
+    path = path or DEFAULT_STORAGE
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
+def new_folder(experiment: Experiment) -> str:
+    """A folder name for a new run; sorted by name, runs of one experiment are sorted by time."""
+    return f"{experiment.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+
+
+def find_run(storage: str, name: str, wanted: str) -> str:
+    """The path of the run to resume: ``wanted`` or, when that is empty, the newest run of ``name``."""
+    if wanted:
+        path = storage_path(wanted)
+        if not _exists(os.path.join(path, EXPERIMENT)):
+            raise ExperimentError(f"--resume {wanted}: no run is there (no {EXPERIMENT} in {path})")
+        return path
+    runs = [run for run in _folders(storage)
+            if run.startswith(f"{name}_") and _exists(os.path.join(storage, run, EXPERIMENT))]
+    if not runs:
+        raise ExperimentError(f"--resume: no run of {name} is in {storage}; give its folder, or --storage-path")
+    return os.path.join(storage, max(runs))
+
+
+def check_same(experiment: Experiment, path: str) -> None:
+    """Raise ExperimentError when a run was of another experiment: it goes on as what it was."""
+    before = _flat(yaml.safe_load(_read(os.path.join(path, EXPERIMENT))))
+    now = _flat(experiment.to_dict())
+    changed = [f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+               for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    if changed:
+        raise ExperimentError(f"--resume goes on with the experiment of {path} as it was, but\n  "
+                              + "\n  ".join(changed) + "\ntake these changes back, or start a new run")
+
+
+def best_metric(experiment: Experiment) -> tuple[str, str]:
+    """(column, "max" or "min") by which checkpoints are kept."""
+    chosen = experiment.checkpoint
+    if chosen.metric:
+        return chosen.metric, chosen.mode
+    if not experiment.data.validation:
+        return "train_loss", "min"
+    name = experiment.model.metric.split(":")[-1]
+    return f"validation_{name}", "min" if name == "mse" else chosen.mode
+
+
+def summary(experiment: Experiment, result: Any, state: str, began: float) -> dict[str, Any]:
+    """The run in one plain dictionary. ``result`` is Tune's of the trial; ``began`` a time.time()."""
+    metric, mode = best_metric(experiment)
+    frame = result.metrics_dataframe
+    best: dict[str, Any] = {}
+    if frame is not None and metric in frame and frame[metric].notna().any():
+        at = frame[metric].idxmax() if mode == "max" else frame[metric].idxmin()
+        best = {"metric": metric, "mode": mode, "value": float(frame[metric][at]), "epoch": float(frame["epoch"][at])}
+    checkpoint = result.get_best_checkpoint(metric, mode) if best else result.checkpoint
+    error = root_cause(result.error)
+    final = {name: value for name, value in (result.metrics or {}).items() if name not in ("config", "experiment")}
+    return {
+        "name": experiment.name, "state": state, "error": str(error) if error else None,
+        "wall_s": time.time() - began, "final": final, "best": best,
+        "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None, "trial": result.path,
+        "kvstore_type": rules.resolved_store_type(experiment), "experiment": experiment.to_dict(),
+        "directory": experiment.directory, "git_commit": _git_commit(experiment.directory),
+        "versions": _versions(), "hardware": _hardware()}
+
+
+def root_cause(error: Any) -> RaymxError | None:
+    """raymx's own error out of what Ray and Tune wrapped it in."""
+    if error is None:
+        return None
+    cause = getattr(error, "cause", None) or error.__cause__     # Ray's wrapper is an instance of the cause's class too
+    if cause is None and isinstance(error, RaymxError):
+        return error
+    return root_cause(cause) if cause is not None else KVStoreError(f"the trial ended: {str(error).strip()}")
+
+
+def as_json(summary: Mapping[str, Any]) -> str:
+    return json.dumps(_plain(summary), indent=1) + "\n"
+
+
+def write(storage: str, folder: str, name: str, text: str) -> None:
+    """Write one small file into a run's folder, locally or through pyarrow.fs; complete or not at all."""
+    fs, path = _filesystem(os.path.join(storage, folder))
+    try:
+        fs.create_dir(path)
+        with fs.open_output_stream(f"{path}/{name}.tmp") as file:
+            file.write(text.encode())
+        fs.move(f"{path}/{name}.tmp", f"{path}/{name}")
+    except OSError as error:
+        raise ExperimentError(f"--storage-path {storage} cannot be written: {error}; give a folder that can") from None
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no numpy."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _filesystem(path: str) -> tuple[Any, str]:
+    from pyarrow import fs
+
+    return fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+
+
+def _exists(path: str) -> bool:
+    from pyarrow import fs
+
+    filesystem, inner = _filesystem(path)
+    return bool(filesystem.get_file_info(inner).type != fs.FileType.NotFound)
+
+
+def _folders(path: str) -> list[str]:
+    from pyarrow import fs
+
+    filesystem, inner = _filesystem(path)
+    found = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    return [info.base_name for info in found if info.type == fs.FileType.Directory]
+
+
+def _read(path: str) -> str:
+    filesystem, inner = _filesystem(path)
+    with filesystem.open_input_stream(inner) as file:
+        return str(file.read().decode())
+
+
+def _versions() -> dict[str, str | None]:
+    packages = ("mxnet", "mxnet-cu112", "ray", "numpy", "pyarrow")
+    found: dict[str, str | None] = {"raymx": __version__, "python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _git_commit(directory: str) -> str | None:
+    try:
+        git = subprocess.run(["git", "-C", directory, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return git.stdout.strip() or None
+
+
+def _hardware() -> list[dict[str, Any]]:
+    import ray
+
+    return [{"node": node["NodeManagerAddress"], "logical_cpus": node["Resources"].get("CPU", 0),
+             "gpus": node["Resources"].get("GPU", 0), "memory_bytes": node["Resources"].get("memory", 0),
+             "cores": os.cpu_count() if node["NodeManagerAddress"] == ray.util.get_node_ip_address() else None}
+            for node in ray.nodes() if node["Alive"]]

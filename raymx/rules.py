@@ -1,0 +1,185 @@
+"""Which combinations of an experiment's settings cannot work with MXNet 1.9.1 and a KVStore, each with its reason.
+
+    check(experiment)                    # ExperimentError, one line a problem
+    for sentence in notes(experiment):   # allowed, but worth knowing
+        log.warning(sentence)
+
+Each setting alone is right already (``config.py``); here they are looked at together. Pure: no mxnet, no ray.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raymx.config import Experiment
+from raymx.errors import ExperimentError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Settings that cannot work together: the key to look at, its value, why, and what to do."""
+
+    key: str
+    value: object
+    reason: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.key} is {self.value}: {self.reason}; {self.fix}"
+
+
+def check(experiment: Experiment, *, gpus_available: int | None = None) -> None:
+    """Raise an ExperimentError that lists every problem, one a line."""
+    found = problems(experiment, gpus_available=gpus_available)
+    if found:
+        raise ExperimentError("\n".join(map(str, found)))
+
+
+def problems(experiment: Experiment, *, gpus_available: int | None = None) -> list[Problem]:
+    """What cannot work. ``gpus_available``: GPUs of the whole cluster, None when not known yet."""
+    rules = (_store(experiment), _compression(experiment), _optimizer(experiment), _batch(experiment),
+             _devices(experiment, gpus_available), _decay(experiment))
+    return [problem for rule in rules for problem in rule]
+
+
+def resolved_store_type(experiment: Experiment) -> str:
+    """The KVStore type; ``auto`` is ``device`` for one worker and ``dist_sync`` for more."""
+    kind = experiment.kvstore.type
+    if kind != "auto":
+        return kind
+    return "device" if experiment.resources.workers == 1 else "dist_sync"
+
+
+def is_dist(experiment: Experiment) -> bool:
+    """Whether the store has servers."""
+    return resolved_store_type(experiment).startswith("dist_")
+
+
+def is_async(experiment: Experiment) -> bool:
+    """Whether the servers apply each worker's push on its own."""
+    return resolved_store_type(experiment).startswith("dist_async")
+
+
+def update_on_kvstore(experiment: Experiment) -> bool:
+    """Whether the optimizer runs in the store (on the servers of a dist store); ``auto`` is yes."""
+    return experiment.kvstore.update_on_kvstore is not False
+
+
+def warmup_epochs(experiment: Experiment) -> float:
+    """Epochs of warmup as they are run: longer for a batch above the base batch, and for async."""
+    training = experiment.training
+    lengthen = max(1.0, batch_factor(experiment)) if training.warmup_lengthen else 1.0
+    return training.warmup_epochs * lengthen * (training.async_warmup_factor if is_async(experiment) else 1.0)
+
+
+def batch_factor(experiment: Experiment) -> float:
+    """What the learning-rate rule makes of the global batch: 1 at ``base_batch_size``.
+
+    Linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD". Square root: Krizhevsky 2014, "One weird trick for
+    parallelizing convolutional neural networks".
+    """
+    training = experiment.training
+    ratio = training.global_batch_size / (training.base_batch_size or training.global_batch_size)
+    return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[training.lr_rule]
+
+
+def notes(experiment: Experiment) -> list[str]:
+    """Sentences about settings that work, but perhaps not as expected."""
+    return [*_store_notes(experiment), *_length_notes(experiment), *_batch_notes(experiment)]
+
+
+# What cannot work.
+
+def _store(experiment: Experiment) -> Iterator[Problem]:
+    kind, workers = resolved_store_type(experiment), experiment.resources.workers
+    if not is_dist(experiment) and workers > 1:
+        yield Problem("kvstore.type", kind, f"this store lives inside one process, so {workers} workers would train "
+                      f"{workers} separate nets", "use dist_sync or dist_async, or resources.workers 1")
+    if is_async(experiment) and not update_on_kvstore(experiment):
+        yield Problem("kvstore.update_on_kvstore", "false",
+                      f"{kind} needs the optimizer on the servers: a server without one aborts at the first push",
+                      "set it to true or auto, or use dist_sync")
+
+
+def _compression(experiment: Experiment) -> Iterator[Problem]:
+    kind, dtype = experiment.kvstore.compression.type, experiment.precision.dtype
+    if kind == "none":
+        return
+    key = "kvstore.compression.type"
+    if dtype != "float32":
+        yield Problem(key, kind, f"MXNet compresses float32 gradients only, and precision.dtype is {dtype}",
+                      "use float32, or compression none")
+    if resolved_store_type(experiment) == "local":
+        yield Problem(key, kind, "a store of type local cannot compress",
+                      "use device or a dist type, or compression none")
+
+
+def _optimizer(experiment: Experiment) -> Iterator[Problem]:
+    optimizer, servers = experiment.training.optimizer, experiment.kvstore.servers
+    layer_wise = optimizer.name in ("lamb", "lars") or (
+        optimizer.name == "lbsgd" and optimizer.arguments.get("warmup_strategy") == "lars")
+    if layer_wise and servers > 1 and is_dist(experiment) and update_on_kvstore(experiment):
+        yield Problem("training.optimizer.name", optimizer.name, f"it needs the norm of a whole layer, and {servers} "
+                      "servers each hold a slice of a large one, so results would depend on the number of servers",
+                      "use kvstore.servers 1, or kvstore.update_on_kvstore false")
+
+
+def _batch(experiment: Experiment) -> Iterator[Problem]:
+    batch, workers = experiment.training.global_batch_size, experiment.resources.workers
+    if batch < workers:
+        yield Problem("training.global_batch_size", batch, f"it is shared by {workers} workers, and some would never "
+                      "have a sample", f"use at least {workers}, or fewer resources.workers")
+
+
+def _devices(experiment: Experiment, gpus_available: int | None) -> Iterator[Problem]:
+    gpus, cpu_devices = experiment.resources.gpus_per_worker, experiment.resources.cpu_devices_per_worker
+    no_gpu = gpus == 0 or (gpus == "auto" and gpus_available == 0)
+    if experiment.precision.dtype == "float16" and no_gpu:
+        yield Problem("precision.dtype", "float16", "MXNet cannot compute in it without a GPU "
+                      '("FP16 gemm on cpu not implemented") and the workers have none',
+                      "use float32, or give resources.gpus_per_worker")
+    if cpu_devices > 1 and gpus != 0:
+        yield Problem("resources.cpu_devices_per_worker", cpu_devices,
+                      f"it splits a worker's batch over CPU devices, and resources.gpus_per_worker is {gpus}",
+                      "set that to 0, or cpu_devices_per_worker to 1")
+
+
+def _decay(experiment: Experiment) -> Iterator[Problem]:
+    decay, training = experiment.training.decay, experiment.training
+    if decay.type == "step" and not decay.epochs:
+        yield Problem("training.decay.epochs", [], "step decay needs the epochs after which the rate falls",
+                      f"give a list such as [{max(1, training.epochs // 2)}]")
+    if decay.type in ("cosine", "poly") and decay.final_lr > training.base_lr:
+        yield Problem("training.decay.final_lr", decay.final_lr, "decay ends at it, and it is above training.base_lr "
+                      f"{training.base_lr:g}", "give a lower one")
+
+
+# What works, but is worth a sentence.
+
+def _store_notes(experiment: Experiment) -> Iterator[str]:
+    kind, kvstore = resolved_store_type(experiment), experiment.kvstore
+    if not is_dist(experiment) and kvstore.servers > 1:
+        yield f"kvstore.servers is {kvstore.servers}, but a store of type {kind} has no servers: none are started."
+    if is_dist(experiment) and experiment.precision.dtype == "float64":
+        yield f"precision.dtype is float64, but the servers of {kind} hold and update weights in float32."
+
+
+def _length_notes(experiment: Experiment) -> Iterator[str]:
+    epochs, warmup, decay = experiment.training.epochs, warmup_epochs(experiment), experiment.training.decay
+    if warmup >= epochs:
+        yield (f"Warmup lasts {warmup:g} epochs and training {epochs}: the learning rate rises to the end and "
+               "is never at its peak for long.")
+    late = [f"{epoch:g}" for epoch in decay.epochs if epoch >= epochs]
+    if decay.type == "step" and late:
+        yield f"training.decay.epochs has {', '.join(late)}, but training ends after epoch {epochs}."
+
+
+def _batch_notes(experiment: Experiment) -> Iterator[str]:
+    resources, batch = experiment.resources, experiment.training.global_batch_size
+    rows = math.ceil(batch / resources.workers)
+    devices = resources.gpus_per_worker or resources.cpu_devices_per_worker
+    if batch >= resources.workers and isinstance(devices, int) and rows < devices:
+        yield (f"A worker has {rows} rows of the global batch of {batch} and {devices} devices: some devices have no "
+               "sample of their own.")

@@ -1,0 +1,47 @@
+"""``python -m raymx.run EXPERIMENT``: check, place, train, and say where the results are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from raymx import config, options, rules
+from raymx.errors import ExperimentError, RaymxError
+
+EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code. Errors of the user's are one message on stderr."""
+    args = options.parser().parse_args(arguments)
+    try:
+        experiment = config.load_experiment(args.experiment or default_experiment(), options.overrides(args))
+        config.check_files(experiment)
+        rules.check(experiment)
+        if args.dry_run:
+            from raymx.driver import dry_run
+            return dry_run(experiment, args.address)
+        from raymx.driver import Run
+        return Run(experiment, address=args.address, storage_path=args.storage_path, resume=args.resume,
+                   verbose=args.verbose).execute()
+    except RaymxError as error:
+        print(f"raymx: error: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def default_experiment() -> str:
+    """The Fashion-MNIST experiment of this checkout, or of the folder where the command is given."""
+    places = [Path.cwd(), Path(__file__).resolve().parents[1]]
+    for place in places:
+        path = place / "experiments" / "fashion_mnist.yaml"
+        if path.exists():
+            return str(path)
+    raise ExperimentError("no EXPERIMENT was given and there is no experiments/fashion_mnist.yaml in "
+                          f"{' or '.join(map(str, places))}; name an experiment file")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,324 @@
+"""The sections and keys of the experiment file, each with its type, default and what a message says is allowed.
+
+Nothing is converted but MXNet's other spellings, and whole numbers where a fraction is allowed: text is not a number
+and true is not 1. ``config.py`` reads files into these and turns what pydantic finds into messages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from raymx import names
+from raymx.names import did_you_mean
+
+RESERVED_ENV = {
+    "DMLC_ROLE": "raymx gives every role its own",
+    "DMLC_PS_ROOT_URI": "raymx takes the address of the KVStore scheduler's node",
+    "DMLC_PS_ROOT_PORT": "raymx takes a free port on the KVStore scheduler's node",
+    "DMLC_NUM_WORKER": "set resources.workers",
+    "DMLC_NUM_SERVER": "set kvstore.servers",
+    "DMLC_NODE_HOST": "raymx takes the address of each role's node; choose a network with kvstore.interface",
+    "DMLC_LOCAL": "set kvstore.unix_sockets",
+    "DMLC_RANK": "ps-lite writes it when a generation forms",
+    "PORT": "raymx and ps-lite pick a free port for each role",
+}
+"""Environment variables that ``kvstore.env`` may not set, and what decides them."""
+
+ENV_PREFIXES = ("DMLC_", "PS_", "MXNET_", "OMP_")
+
+
+def show(value: object) -> str:
+    """A value as a reader of YAML would write it, on one line, cut to 60 characters."""
+    if value is None or isinstance(value, bool | str):
+        text = json.dumps(value, ensure_ascii=False)
+    else:
+        text = str(list(value) if isinstance(value, tuple) else value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# --- types of values: the description is what a message says is allowed ---------------------------------------------
+
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _one_of(known: tuple[str, ...], provider: str) -> AfterValidator:
+    """A name out of ``known``, or ``module:name`` for the user's own."""
+    def check(value: str) -> str:
+        if value in known or names.REFERENCE.fullmatch(value):
+            return value
+        raise ValueError(f"{provider} has no such name{did_you_mean(value, known) or '.'}"
+                         f" Use module:name for one of your own, or one of {', '.join(known)}")
+    return AfterValidator(check)
+
+
+def _own_or(known: tuple[str, ...]) -> Any:
+    return Field(description=f"module:name of your own, or one of {', '.join(known)}")
+
+
+Count = Annotated[int, Field(ge=1, description="a whole number, at least 1")]
+Positive = Annotated[float, Field(gt=0, description="a number above 0")]
+NotNegative = Annotated[float, Field(ge=0, description="a number, at least 0")]
+Number = Annotated[float, Field(description="a number")]
+Text = Annotated[str, Field(min_length=1, description="text")]
+Flag = Annotated[bool, Field(description="true or false")]
+AutoFlag = Annotated[Literal["auto"] | bool, Field(description="auto, true or false")]
+Paths = Annotated[Text | Annotated[tuple[Text, ...], Field(min_length=1)], BeforeValidator(_as_tuple),
+                  Field(description="a path, or a list of paths")]
+PerChannel = Annotated[float | tuple[float, ...], BeforeValidator(_as_tuple),
+                       Field(description="a number, or a list with one number a channel")]
+
+
+def _env_text(name: str, value: object) -> object:
+    """Text for the environment; YAML's true is 1 for atoi in ps-lite and MXNet, but ``true`` for OpenMP."""
+    if isinstance(value, bool):
+        return str(value).lower() if str(name).startswith("OMP_") else str(int(value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _env_texts(value: object) -> object:
+    return {name: _env_text(name, item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def _check_env(value: dict[str, str]) -> dict[str, str]:
+    for name, item in value.items():
+        if name in RESERVED_ENV:
+            raise ValueError(f"{name} is not yours to set: {RESERVED_ENV[name]}")
+        if not name.startswith(ENV_PREFIXES):
+            raise ValueError(f"{name} cannot be set here: names begin with {', '.join(ENV_PREFIXES)}")
+        if name == "MXNET_KVSTORE_BIGARRAY_BOUND" and not re.fullmatch("[1-9][0-9]*", item):
+            raise ValueError(f"{name} must be a whole number of elements, at least 1")
+    return value
+
+
+EnvVars = Annotated[dict[str, str], BeforeValidator(_env_texts), AfterValidator(_check_env),
+                    Field(description="a mapping of environment variables to their values")]
+
+
+# --- the sections ---------------------------------------------------------------------------------------------------
+
+class Section(BaseModel):
+    """One section of the experiment file: frozen, no unknown keys, no conversion of types."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Model(Section):
+    """The net and what it is trained and judged by."""
+
+    net: Annotated[str, _one_of(names.MODEL_ZOO, "Gluon's model zoo"), _own_or(names.MODEL_ZOO)]
+    classes: Count
+    options: Annotated[dict[str, Any], Field(description="a mapping of keyword arguments of the net function")] = {}
+    loss: Annotated[str, _one_of(names.LOSSES, "raymx"), _own_or(names.LOSSES)] = "softmax_cross_entropy"
+    metric: Annotated[str, _one_of(names.METRICS, "raymx"), _own_or(names.METRICS)] = "accuracy"
+    initializer: Literal["xavier", "msra", "normal", "uniform", "none"] = "xavier"
+    hybridize: AutoFlag = "auto"
+
+    @field_validator("options")
+    @classmethod
+    def _classes_has_a_key(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if "classes" in value:
+            raise ValueError("the net gets classes from model.classes: give it there")
+        return value
+
+
+class Data(Section):
+    """RecordIO files and how their images become numbers: ``(x - mean) / std`` on pixels of 0 to 255."""
+
+    train: Paths
+    validation: Annotated[Paths | None, Field(description="a path, a list of paths, or null for none")] = None
+    image_shape: Annotated[tuple[Literal[1, 3], Count, Count], BeforeValidator(_as_tuple),
+                           Field(description="[channels, height, width] with 1 or 3 channels")]
+    mean: PerChannel = 0.0
+    std: PerChannel = 255.0
+    order: Literal["global", "none"] = "global"
+    label_width: Count = 1
+
+    @field_validator("mean", "std")
+    @classmethod
+    def _fits_channels(cls, value: float | tuple[float, ...], info: ValidationInfo) -> float | tuple[float, ...]:
+        numbers = value if isinstance(value, tuple) else (value,)
+        channels = info.data["image_shape"][0] if "image_shape" in info.data else len(numbers)
+        if len(numbers) not in (1, channels):
+            raise ValueError(f"give one number, or one for each of the channels in data.image_shape ({channels})")
+        if info.field_name == "std" and min(numbers) <= 0:
+            raise ValueError("pixels are divided by it: it must be above 0")
+        return value
+
+
+class Optimizer(Section):
+    """An MXNet optimizer by name; every other key is a keyword argument of it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, _one_of(tuple(names.OPTIMIZERS), "MXNet 1.9.1"), _own_or(tuple(names.OPTIMIZERS))] = "sgd"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments, without ``name``."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _known_arguments(self) -> Optimizer:
+        problems = [problem for key, value in self.arguments.items() if (problem := self._problem(key, value))]
+        if problems:
+            raise ValueError("\n".join(f"training.optimizer.{problem}" for problem in problems))
+        return self
+
+    def _problem(self, key: str, value: object) -> str | None:
+        if key in names.OPTIMIZER_REFUSED:
+            return f"{key} cannot be set: {names.OPTIMIZER_REFUSED[key]}"
+        if self.name not in names.OPTIMIZERS:
+            return None
+        known = (*names.OPTIMIZERS[self.name], *names.OPTIMIZER_COMMON)
+        if key not in known:
+            return f"{key} is not an argument of {self.name}; it takes {', '.join(known)}{did_you_mean(key, known)}"
+        number = value is None or (isinstance(value, int | float) and abs(value) < float("inf"))
+        return None if number or key == "warmup_strategy" else f"{key} is {show(value)}: it must be a number"
+
+
+class Decay(Section):
+    """How the learning rate falls after warmup."""
+
+    type: Literal["none", "cosine", "step", "poly"] = "none"
+    epochs: Annotated[tuple[Positive, ...], BeforeValidator(_as_tuple),
+                      Field(description="a list of epochs (numbers above 0)")] = ()
+    factor: Positive = 0.1
+    power: Positive = 2.0
+    final_lr: NotNegative = 0.0
+
+
+class Training(Section):
+    """How long, with which batch, optimizer and learning rate."""
+
+    epochs: Count = 1
+    global_batch_size: Count = 128
+    optimizer: Optimizer = Optimizer()
+    base_lr: Positive = 0.05
+    base_batch_size: Annotated[Count | None, Field(
+        description="a whole number, at least 1, or null for global_batch_size")] = None
+    lr_rule: Literal["linear", "sqrt", "none"] = "linear"
+    warmup_epochs: NotNegative = 0.0
+    warmup_lengthen: Flag = True
+    decay: Decay = Decay()
+    async_lr_factor: Positive = 0.75
+    async_warmup_factor: Annotated[float, Field(ge=1, description="a number, at least 1")] = 2.0
+    seed: Annotated[int, Field(ge=0, lt=2**31, description="a whole number from 0 to 2147483647")] = 1
+    loop: Annotated[str, _one_of(("default",), "raymx"), _own_or(("default",))] = "default"
+
+
+class Precision(Section):
+    """The type that the net computes in."""
+
+    dtype: Literal["float32", "float64", "float16"] = "float32"
+
+
+class Compression(Section):
+    """Gradient compression on the way to the servers (or between devices)."""
+
+    type: Literal["none", "2bit"] = "none"
+    threshold: Positive = 0.5
+
+    @field_validator("type", mode="before")
+    @classmethod
+    def _not_in_this_mxnet(cls, value: object) -> object:
+        if value == "1bit":
+            raise ValueError("MXNet 1.9.1 has no 1bit compression; use 2bit or none")
+        return value
+
+
+class Env(Section):
+    """Environment variables for all roles or for one; a role's own win over ``all``."""
+
+    all: EnvVars = {}
+    scheduler: EnvVars = {}
+    server: EnvVars = {}
+    worker: EnvVars = {}
+
+
+class KVStore(Section):
+    """Which store, how many servers and where, and what travels."""
+
+    type: Literal["auto", "local", "device", "dist_sync", "dist_async", "dist_sync_device",
+                  "dist_async_device"] = "auto"
+    servers: Count = 1
+    cpus_per_server: Positive = 1.0
+    server_placement: Literal["with_workers", "dedicated"] = "with_workers"
+    compression: Compression = Compression()
+    update_on_kvstore: AutoFlag = "auto"
+    unix_sockets: AutoFlag = "auto"
+    interface: Annotated[Text | None, Field(description="the name of a network interface, or null")] = None
+    env: Env = Env()
+
+    @field_validator("type", mode="before")
+    @classmethod
+    def _spelling(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        other = {"dist_device_sync": "dist_sync_device", "dist_device_async": "dist_async_device"}
+        return other.get(value.lower(), value.lower())
+
+
+class Resources(Section):
+    """Workers, and the CPUs and GPUs of each."""
+
+    workers: Count = 1
+    cpus_per_worker: Count = 1
+    gpus_per_worker: Annotated[Annotated[int, Field(ge=0)] | Literal["auto"],
+                               Field(description="a whole number, at least 0, or auto")] = 0
+    cpu_devices_per_worker: Count = 1
+    data_cpus_per_worker: NotNegative = 1.0
+
+
+class Report(Section):
+    """What is shown while training."""
+
+    disp_batches: Count = 50
+
+
+class Checkpoint(Section):
+    """Which checkpoints stay: the last, and the ``keep_best`` with the best ``metric``."""
+
+    keep_best: Count = 2
+    metric: Annotated[Text | None, Field(description="the name of a reported metric, or null")] = None
+    mode: Literal["max", "min"] = "max"
+
+
+class Experiment(Section):
+    """A whole experiment file. ``directory`` is the file's absolute folder, and no key of the file."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description=(
+        "letters, digits, _, - and ., beginning with a letter or digit"))]
+    model: Model
+    data: Data
+    training: Training = Training()
+    precision: Precision = Precision()
+    kvstore: KVStore = KVStore()
+    resources: Resources = Resources()
+    report: Report = Report()
+    checkpoint: Checkpoint = Checkpoint()
+    directory: str = Field(default="", exclude=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data (YAML, JSON), without ``directory``; ``parse_experiment`` of it gives an equal experiment."""
+        return self.model_dump(mode="json")
+
+    def resolve(self, path: str) -> str:
+        """``path`` relative to the experiment file's folder; an absolute path or a URI (s3://...) as it is."""
+        return path if "://" in path else os.path.normpath(os.path.join(self.directory, os.path.expanduser(path)))

@@ -1,0 +1,84 @@
+"""What a run goes on from, as files: parameters in Gluon's format, optimizer state as arrays, the rest as JSON.
+
+    net.params       Gluon's parameter file: net.load_parameters reads it
+    optimizer.npz    arrays by "structural name/number"; read with allow_pickle=False
+    state.json       position, update counts, the loop's own state, and the checksums of the other two
+
+Nothing in it is ever unpickled, so a checkpoint cannot run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raymx.errors import CheckpointError
+from raymx.kvstore.state import OptimizerState
+
+PARAMETERS, OPTIMIZER, STATE = "net.params", "optimizer.npz", "state.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a run goes on from."""
+
+    parameters: bytes               # in Gluon's file format, by structural name
+    optimizer: OptimizerState       # canonical, by structural name
+    epoch: int
+    step: int                       # steps of that epoch already done
+    state: Mapping[str, Any]        # the loop's own
+
+
+def write(folder: str, saved: Saved) -> None:
+    """Write the three files into an existing folder, each complete or not at all."""
+    optimizer = io.BytesIO()
+    np.savez(optimizer, **{f"{name}/{i}": array for name, arrays in saved.optimizer.arrays.items()
+                           for i, array in enumerate(arrays)})
+    files = {PARAMETERS: saved.parameters, OPTIMIZER: optimizer.getvalue()}
+    state = {"format": FORMAT, "epoch": saved.epoch, "step": saved.step, "state": dict(saved.state),
+             "update_counts": saved.optimizer.counts,
+             "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}}
+    for name, data in {**files, STATE: json.dumps(state, indent=1).encode()}.items():
+        path = os.path.join(folder, name)
+        with open(path + ".tmp", "wb") as file:
+            file.write(data)
+        os.replace(path + ".tmp", path)
+
+
+def read(folder: str) -> Saved:
+    """The inverse of `write`. Raises CheckpointError when a file is missing or was changed."""
+    state = json.loads(_read(folder, STATE))
+    if state.get("format") != FORMAT:
+        raise CheckpointError(f"{folder}: checkpoint format {state.get('format')}; this raymx reads format {FORMAT}")
+    files = {name: _read(folder, name) for name in (PARAMETERS, OPTIMIZER)}
+    for name, data in files.items():
+        if hashlib.sha256(data).hexdigest() != state["sha256"][name]:
+            raise CheckpointError(f"{folder}/{name} is damaged: its checksum is not the one in {STATE}")
+    arrays: defaultdict[str, list[np.ndarray]] = defaultdict(list)
+    with np.load(io.BytesIO(files[OPTIMIZER]), allow_pickle=False) as stored:
+        for label in sorted(stored.files, key=_label):
+            arrays[_label(label)[0]].append(stored[label])
+    return Saved(files[PARAMETERS], OptimizerState(dict(arrays), state["update_counts"]),
+                 state["epoch"], state["step"], state["state"])
+
+
+def _label(label: str) -> tuple[str, int]:
+    name, _, number = label.rpartition("/")
+    return name, int(number)
+
+
+def _read(folder: str, name: str) -> bytes:
+    try:
+        with open(os.path.join(folder, name), "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise CheckpointError(f"{folder}/{name} cannot be read: {error.strerror}") from None

@@ -1,0 +1,318 @@
+"""What a training loop gets: where it is, its store, trainer and data, and `report`.
+
+    def train(ctx):
+        net = ctx.build_net()
+        trainer = ctx.trainer(net)
+        for epoch in ctx.epochs():
+            for batch in ctx.train_batches(epoch):
+                ...                                     # forward and backward, scaled by batch.parts[i].scale
+                trainer.step()
+                ctx.report()                            # a step boundary
+            ctx.report({"train_loss": ..., "validation_accuracy": ...})
+
+raymx's own loop (raymx.training.loop) is written against this object too.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet import gluon
+
+from raymx import rules
+from raymx.config import Experiment
+from raymx.data.order import BatchPlan, Rows, epoch_order, validation_rows
+from raymx.data.stream import Batch, RecordSet, batches
+from raymx.errors import CheckpointError, DataError
+from raymx.kvstore.spec import OptimizerSpec
+from raymx.kvstore.state import OptimizerState, rekey
+from raymx.kvstore.trainer import StoreSettings, Trainer, trained_parameters
+from raymx.training import nets, schedule
+from raymx.training.channel import Channel
+from raymx.training.checkpoint import Saved
+from raymx.training.meter import Meter
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker is in its generation."""
+
+    rank: int
+    num_workers: int
+    generation: int
+    distributed: bool
+    placement_group: Any = None
+    bundle_index: int = -1
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a batch on one device."""
+
+    images: mx.nd.NDArray       # uint8 (rows, H, W, C)
+    labels: mx.nd.NDArray       # float32 (rows,) or (rows, label_width)
+    weights: mx.nd.NDArray      # float32 (rows,): 1 a real record, 0 a row of padding
+    scale: mx.nd.NDArray        # float32 (rows,): the gradient of the loss of each row, see WorkerContext.train_batches
+
+
+@dataclass(frozen=True)
+class DeviceBatch:
+    """One worker's rows of one step, over its devices."""
+
+    parts: list[Part]
+    samples: int                # real records in it
+
+
+class WorkerContext:
+    """The one object that a loop needs. Everything here is called from the loop's thread.
+
+    Attributes: ``experiment``; ``rank``, ``num_workers``, ``generation``; ``devices`` (mx.Context list); ``store``
+    (the KVStore); ``state`` (what the loop last gave to `report`, after a restore; else {}).
+    """
+
+    def __init__(self, experiment: Experiment, place: Place, store: Any, devices: list[mx.Context],
+                 saved: Saved | None) -> None:
+        self.experiment, self.store, self.devices = experiment, store, devices
+        self.rank, self.num_workers, self.generation = place.rank, place.num_workers, place.generation
+        self.state: Mapping[str, Any] = saved.state if saved else {}
+        self.meter = Meter()
+        self.progress: dict[str, Any] = {}
+        self.channel = Channel({"snapshot": self._snapshot, "learning_rate": self._learning_rate})
+        self._place, self._saved = place, saved
+        self._epoch, self._step = (saved.epoch, saved.step) if saved else (0, 0)
+        self._trainer: Trainer | None = None
+        self._params: Mapping[str, gluon.Parameter] = {}
+        self._records: dict[str, RecordSet] = {}
+        self._state_source: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = self.state
+
+    # What to train
+
+    def build_net(self) -> gluon.Block:
+        """The experiment's net on this worker's devices, the same weights in every worker."""
+        return nets.build_net(self.experiment, self.devices)
+
+    def trainer(self, net: gluon.Block) -> Trainer:
+        """A trainer over the store, by the experiment's optimizer, schedule, precision and compression.
+
+        All workers call it at the same place. Restored parameters and optimizer state are in it when it returns.
+        """
+        experiment, kvstore = self.experiment, self.experiment.kvstore
+        self._params = net._collect_params_with_prefix()
+        trained = trained_parameters(self._params)
+        names = list(trained)
+        keys = {name: key for key, name in enumerate(names)}
+        if self._saved:
+            _load_parameters(self._params, self._saved.parameters, self.devices)
+        compression = kvstore.compression
+        settings = StoreSettings(
+            distributed=self._place.distributed, update_on_kvstore=rules.update_on_kvstore(experiment),
+            compression={"type": compression.type, "threshold": compression.threshold}
+            if compression.type != "none" else None)
+        self._trainer = Trainer(
+            trained, self.store, self._optimizer_spec(), settings,
+            restored=rekey(self._saved.optimizer, keys) if self._saved else None,
+            install=lambda spec, sizes: self.channel.ask("install", (spec, sizes, names)),
+            set_remote_rate=lambda rate: self.channel.ask("rate", rate))
+        return self._trainer
+
+    def _optimizer_spec(self) -> OptimizerSpec:
+        training = self.experiment.training
+        options = dict(training.optimizer.arguments)
+        if self.experiment.precision.dtype == "float16":
+            options.setdefault("multi_precision", True)
+        return OptimizerSpec(
+            name=training.optimizer.name, options=options, rescale_grad=1.0 / training.global_batch_size,
+            schedule=schedule.from_experiment(self.experiment, self.steps_per_epoch),
+            updates_a_step=self.num_workers if self.asynchronous and self._place.distributed else 1,
+            directory=self.experiment.directory)
+
+    # Where it is
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether every worker's push is an update of its own."""
+        return "async" in rules.resolved_store_type(self.experiment)
+
+    def epochs(self) -> range:
+        """The epochs still to do."""
+        return range(self._epoch, self.experiment.training.epochs)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self._plan.steps
+
+    # Data
+
+    def train_batches(self, epoch: int) -> Iterator[DeviceBatch]:
+        """This worker's batches of an epoch, from the step where a restored run stopped.
+
+        ``part.scale`` is what to give ``backward`` as the gradient of a loss a row: weight * B / (real records of this
+        global batch), so that the sum of all workers' gradients, times the optimizer's 1/B, is the mean over the real
+        records. In async it is weight * B / (this worker's real records).
+        """
+        order = epoch_order(self._plan.num_records, seed=self.experiment.training.seed, epoch=epoch,
+                            order=self.experiment.data.order)
+        first = self._step if epoch == self._epoch else 0
+        self._epoch, self._step = epoch, first
+        rows = [self._plan.worker_rows(order, step, self.rank) for step in range(first, self._plan.steps)]
+        mx.random.seed(_mix(self.experiment.training.seed, epoch, first, self.rank))
+        for batch in self._measured(self._stream("train", rows)):
+            yield self._on_devices(batch)
+            self._step += 1
+            self.meter.step_done(batch.real_local, mx.nd.waitall)
+            self.progress.update(epoch=epoch, step=self._step, steps=self._plan.steps, samples=self.meter.samples,
+                                 train_s=self.meter.train_s)
+        self._epoch, self._step = epoch + 1, 0
+
+    def validation_batches(self) -> Iterator[DeviceBatch]:
+        """This worker's part of the validation records, each once over all workers; padding has weight 0."""
+        records = self._open("validation")
+        rows = validation_rows(records.num_records, rows=self._plan.rows_per_worker, num_workers=self.num_workers,
+                               rank=self.rank)
+        for batch in self._stream("validation", list(rows)):
+            yield self._on_devices(batch)
+
+    def _measured(self, stream: Iterator[Batch]) -> Iterator[Batch]:
+        """Count the time that the loop waits for data; end the clock when the engine has done the last step."""
+        self.meter.start()
+        try:
+            while True:
+                asked = time.perf_counter()
+                batch = next(stream, None)
+                self.meter.waited(time.perf_counter() - asked)
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            mx.nd.waitall()
+            self.meter.stop()
+
+    @property
+    def _plan(self) -> BatchPlan:
+        return BatchPlan(num_records=self._open("train").num_records,
+                         global_batch_size=self.experiment.training.global_batch_size,
+                         num_workers=self.num_workers, devices_per_worker=len(self.devices))
+
+    def _open(self, which: str) -> RecordSet:
+        if which not in self._records:
+            paths = getattr(self.experiment.data, which)
+            if not paths:
+                raise DataError(f"data.{which} is not set; name a .rec file")
+            paths = [paths] if isinstance(paths, str) else list(paths)
+            self._records[which] = RecordSet.open([self.experiment.resolve(path) for path in paths])
+        return self._records[which]
+
+    def _stream(self, which: str, rows: list[Rows]) -> Iterator[Batch]:
+        data = self.experiment.data
+        return batches(self._open(which), rows, image_shape=data.image_shape, label_width=data.label_width,
+                       placement_group=self._place.placement_group, bundle_index=self._place.bundle_index,
+                       num_cpus=self.experiment.resources.data_cpus_per_worker)
+
+    def _on_devices(self, batch: Batch) -> DeviceBatch:
+        real = batch.real_local if self.asynchronous else batch.real_global
+        scale = batch.weights * (self.experiment.training.global_batch_size / max(real, 1))
+        cuts = [np.array_split(array, len(self.devices))
+                for array in (batch.images, batch.labels, batch.weights, scale)]
+        parts = [Part(*(mx.nd.array(cut[i], ctx=device, dtype=cut[i].dtype) for cut in cuts))
+                 for i, device in enumerate(self.devices)]
+        return DeviceBatch(parts=parts, samples=batch.real_local)
+
+    # Over all workers
+
+    def total(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Numbers and arrays added over all workers, by name; every worker calls it with the same names."""
+        if self.num_workers == 1:
+            return dict(values)
+        return self.channel.ask("total", dict(values))
+
+    def settle(self, net: gluon.Block) -> None:
+        """Make all workers hold one set of weights: before validation and before a checkpoint.
+
+        Async workers wait for each other and pull; batch norm's running statistics are averaged.
+        """
+        mx.nd.waitall()
+        if self.asynchronous and self._place.distributed:
+            self.store._barrier()
+            assert self._trainer is not None
+            self._trainer.pull()
+            mx.nd.waitall()
+            self.store._barrier()
+        self._average_statistics(net)
+
+    def _average_statistics(self, net: gluon.Block) -> None:
+        params = {name: param for name, param in net._collect_params_with_prefix().items()
+                  if param.grad_req == "null" and not isinstance(param, gluon.Constant)}
+        if not params or self.num_workers * len(self.devices) == 1:
+            return
+        sums = self.total({name: param._reduce().asnumpy() for name, param in params.items()})
+        for name, param in params.items():
+            param.set_data(mx.nd.array(sums[name] / self.num_workers, dtype=param.dtype))
+
+    def report(self, metrics: Mapping[str, float] | None = None, *,
+               state: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None) -> None:
+        """Say where the loop is; here a run may be checkpointed or stopped.
+
+        Without ``metrics`` it is a boundary between two steps, and costs nothing. With them (rank 0's count; see
+        `total`) it ends a step of the trial: a row of results. ``state``, or what it returns, is plain data that
+        ``ctx.state`` gives back after a restore.
+        """
+        if state is not None:
+            self._state_source = state
+        if metrics is None:
+            self.channel.boundary()
+            return
+        figures = self.meter.take()
+        self.channel.report({"metrics": dict(metrics), "meter": figures, "epoch": self._epoch,
+                             "bytes": self._trainer.bytes_a_step() if self._trainer else (0, 0)})
+
+    # For the trial, while the loop waits
+
+    def _snapshot(self, _: Any) -> dict[str, Any]:
+        """Everything that a checkpoint has of this worker; parameters from rank 0 alone."""
+        mx.nd.waitall()
+        source = self._state_source
+        return {"epoch": self._epoch, "step": self._step,
+                "state": dict(source() if callable(source) else source),
+                "parameters": _dump_parameters(self._params) if self.rank == 0 else b"",
+                "optimizer": self._optimizer_state() if self.rank == 0 else None}
+
+    def _optimizer_state(self) -> OptimizerState | None:
+        """By structural name; None where the servers have it."""
+        state = self._trainer.optimizer_state() if self._trainer else OptimizerState()
+        return None if state is None else rekey(state, dict(enumerate(self._trainer.names if self._trainer else [])))
+
+    def _learning_rate(self, _: Any) -> float | None:
+        return self._trainer.learning_rate() if self._trainer else None
+
+
+def _dump_parameters(params: Mapping[str, gluon.Parameter]) -> bytes:
+    """Gluon's parameter file; MXNet writes to a path only."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "net.params")
+        mx.nd.save(path, {name: param._reduce() for name, param in params.items()})
+        with open(path, "rb") as file:
+            return file.read()
+
+
+def _load_parameters(params: Mapping[str, gluon.Parameter], dump: bytes, devices: list[mx.Context]) -> None:
+    saved = mx.nd.load_frombuffer(dump)
+    if set(saved) != set(params):
+        raise CheckpointError("the checkpoint is of another net: it lacks "
+                              f"{sorted(set(params) - set(saved))[:5]} and has {sorted(set(saved) - set(params))[:5]}")
+    for name, param in params.items():
+        if param.shape is not None and tuple(saved[name].shape) != tuple(param.shape):
+            raise CheckpointError(f"the checkpoint is of another net: {name} is {saved[name].shape} in it and "
+                                  f"{param.shape} in the net")
+        param.set_data(saved[name])
+
+
+def _mix(*numbers: int) -> int:
+    """One seed below 2**31 out of several numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)

@@ -1,0 +1,59 @@
+"""Where a worker's time goes: the first step, waiting for data, the rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Meter:
+    """Counts one report's steps, samples and seconds; times are the caller's clock's.
+
+    The very first step of a process (memory, graph building, first connections) is kept apart: it is in
+    ``first_step_s`` and in nothing else.
+    """
+
+    clock: Callable[[], float] = time.perf_counter
+    first_step_s: float | None = None
+    steps: int = 0
+    samples: int = 0
+    train_s: float = 0.0
+    data_wait_s: float = 0.0
+    _since: float | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Training begins or goes on."""
+        if self._since is None:
+            self._since = self.clock()
+
+    def stop(self) -> None:
+        """Training pauses: for validation, for a checkpoint."""
+        if self._since is not None:
+            self.train_s += self.clock() - self._since
+            self._since = None
+
+    def waited(self, seconds: float) -> None:
+        """A batch came ``seconds`` after it was asked for."""
+        self.data_wait_s += seconds
+
+    def step_done(self, samples: int, synchronize: Callable[[], None]) -> None:
+        """One step was issued; the first of all is waited for with ``synchronize``."""
+        if self.first_step_s is None:
+            synchronize()
+            assert self._since is not None
+            self.first_step_s = self.train_s + self.clock() - self._since
+            self.train_s = self.data_wait_s = 0.0
+            self._since = self.clock()
+        else:
+            self.steps += 1
+            self.samples += samples
+
+    def take(self) -> dict[str, float]:
+        """The figures since the last call, and start again (the first step stays)."""
+        figures = {"steps": self.steps, "samples": self.samples, "train_s": self.train_s,
+                   "data_wait_s": self.data_wait_s, "first_step_s": self.first_step_s or 0.0}
+        self.steps = self.samples = 0
+        self.train_s = self.data_wait_s = 0.0
+        return figures

@@ -1,0 +1,145 @@
+"""Build the experiment's net, loss and metric, and hybridize the net where that gives the same numbers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet import gluon
+
+from raymx.config import Experiment
+from raymx.errors import TrainingError
+from raymx.imports import load_object
+from raymx.training.precision import with_input
+
+log = logging.getLogger(__name__)
+
+Loss = Callable[[Any, Any], Any]        # (outputs, labels) -> a loss a sample, (rows,)
+Metric = Callable[[Any, Any], Any]      # (outputs, labels) -> a score a sample, (rows,)
+
+_INITIALIZERS = {"xavier": mx.init.Xavier, "msra": mx.init.MSRAPrelu, "normal": mx.init.Normal,
+                 "uniform": mx.init.Uniform}
+
+
+def build_net(experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Block:
+    """The experiment's net, initialized from its seed: the same weights in every process.
+
+    Raises TrainingError when the net cannot take the experiment's image shape.
+    """
+    model = experiment.model
+    np.random.seed(experiment.training.seed)
+    mx.random.seed(experiment.training.seed)
+    if ":" in model.net:
+        net = load_object(model.net, experiment.directory)(classes=model.classes, **model.options)
+    else:
+        net = gluon.model_zoo.vision.get_model(model.net, classes=model.classes, **model.options)
+    if not isinstance(net, gluon.Block):
+        raise TrainingError(f"model.net {model.net} returned a {type(net).__name__}, not a Gluon block")
+    if model.initializer != "none":
+        net.initialize(_INITIALIZERS[model.initializer](), ctx=list(devices))
+    dtype = experiment.precision.dtype
+    if dtype != "float32":
+        net.cast(dtype)
+    _settle_shapes(net, experiment, devices)
+    return net
+
+
+def _settle_shapes(net: gluon.Block, experiment: Experiment, devices: Sequence[mx.Context]) -> None:
+    """Run one empty image through: Gluon knows a layer's shape only then."""
+    shape = experiment.data.image_shape
+    for device in devices:
+        try:
+            outputs = net(mx.nd.zeros((1, *shape), ctx=device, dtype=experiment.precision.dtype))
+            outputs.wait_to_read()
+        except mx.MXNetError as error:
+            raise TrainingError(f"model.net {experiment.model.net} cannot take data.image_shape {list(shape)}: "
+                                f"{str(error).splitlines()[-1]}") from None
+
+
+def as_input_net(net: gluon.Block, experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Block:
+    """``net`` taking the uint8 batches that the data streams give."""
+    channels = experiment.data.image_shape[0]
+    return with_input(net, _a_channel(experiment.data.mean, channels), _a_channel(experiment.data.std, channels),
+                      experiment.precision.dtype, devices)
+
+
+def _a_channel(value: Any, channels: int) -> list[float]:
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    return [float(v) for v in (values * channels if len(values) == 1 else values)]
+
+
+def hybridize(net: gluon.Block, images: mx.nd.NDArray, mode: bool | str) -> None:
+    """Hybridize ``net`` with static memory, checked on one batch against the imperative run (mode "auto").
+
+    A net that cannot be hybridized, or gives something else, runs without; a warning names why.
+    """
+    if mode is False:
+        return
+    if mode == "auto":
+        reason = _difference(net, images)
+        if reason:
+            log.warning("the net runs without hybridize: %s", reason)
+            net.hybridize(False)
+            return
+    net.hybridize(static_alloc=True, static_shape=True)
+
+
+def _difference(net: gluon.Block, images: mx.nd.NDArray) -> str:
+    if not isinstance(net, gluon.HybridBlock):
+        return "it is a Block and no HybridBlock"
+    expected = net(images).asnumpy()
+    net.hybridize(static_alloc=True, static_shape=True)
+    try:
+        found = net(images).asnumpy()
+    except Exception as error:      # whatever the user's hybrid_forward raises is the reason
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
+    if not np.allclose(expected, found, rtol=1e-3, atol=1e-4 * max(1.0, float(np.abs(expected).max()))):
+        return f"its hybrid outputs differ by up to {float(np.abs(expected - found).max()):.2g} from the imperative ones"
+    return ""
+
+
+def build_loss(experiment: Experiment) -> Loss:
+    """The loss by name, or the user's (a Gluon loss class, a function that makes one, or outputs, labels -> loss)."""
+    name = experiment.model.loss
+    if name == "softmax_cross_entropy":
+        loss = gluon.loss.SoftmaxCrossEntropyLoss()
+    elif name == "l2":
+        loss = gluon.loss.L2Loss()
+    elif name == "sigmoid_bce":
+        loss = gluon.loss.SigmoidBinaryCrossEntropyLoss()
+    else:
+        loss = load_object(name, experiment.directory)
+        loss = loss() if isinstance(loss, type) else loss
+    if isinstance(loss, gluon.HybridBlock):
+        loss.hybridize()
+    if experiment.precision.dtype != "float16":
+        return loss
+    # Gluon's softmax loss stays float16 for float16 input, and overflows.
+    return lambda outputs, labels: loss(outputs.astype("float32"), labels)
+
+
+def build_metric(experiment: Experiment) -> tuple[str, Metric]:
+    """(name in results, score a sample)."""
+    name = experiment.model.metric
+    if name in _METRICS:
+        return name, _METRICS[name]
+    return name.split(":")[1], load_object(name, experiment.directory)
+
+
+def _accuracy(outputs: Any, labels: Any) -> Any:
+    return outputs.argmax(axis=1).astype("float32") == labels.astype("float32")
+
+
+def _top5(outputs: Any, labels: Any) -> Any:
+    best = outputs.topk(k=min(5, outputs.shape[1]), axis=1)
+    return (best == labels.astype("float32").expand_dims(1)).max(axis=1)
+
+
+def _mse(outputs: Any, labels: Any) -> Any:
+    return ((outputs.reshape((outputs.shape[0], -1)) - labels.reshape((outputs.shape[0], -1))) ** 2).mean(axis=1)
+
+
+_METRICS: dict[str, Metric] = {"accuracy": _accuracy, "top5": _top5, "mse": _mse}

@@ -1,0 +1,122 @@
+"""Watches a run from the driver: shows its progress, and turns Ctrl-C into a checkpoint and an orderly end.
+
+Tune saves a trial only between its steps and, on Ctrl-C, kills a step that lasts. So its own handler is off: the first
+Ctrl-C asks the trial, through the board, to stop at its next step; once that checkpoint is registered, Tune is told to
+end with the signal that it keeps for that, SIGUSR1, and leaves the trial unfinished for ``--resume``. A second Ctrl-C
+ends the run at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+from ray.tune import Callback
+
+from raymx.cluster.board import Board
+from raymx.display import Display
+
+LOOK_S = 0.25
+SAVE_GRACE_S = 7.0      # for a trial to come to its next step's end and save; then it ends without
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Watch:
+    """A context: its signal handlers hold inside it, and its thread runs from `start` to `stop`."""
+
+    current: Watch | None = None        # what Tune's callbacks, which Tune pickles, report to
+
+    def __init__(self, run_id: str, display: Display) -> None:
+        self.interrupted = False
+        self._display, self._run_id = display, run_id
+        self._trials: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True, name="raymx-watch")
+        self._asked_at = 0.0
+
+    def __enter__(self) -> Watch:
+        Watch.current = self
+        self._handlers = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        Watch.current = None
+
+    def start(self) -> None:
+        self._board = Board(self._run_id)
+        self._board.clear()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def on_start(self, trial_id: str) -> None:
+        self._trials.add(trial_id)
+
+    def on_row(self, row: dict[str, Any]) -> None:
+        self._show_warnings(row["trial_id"])
+        self._display.row(row)
+
+    def on_checkpoint(self) -> None:
+        """The trial has saved; when it was asked to for Ctrl-C, end Tune's loop."""
+        if self._asked_at:
+            self._end_tune()
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        if self.interrupted or not self._thread.is_alive():
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def _look(self) -> None:
+        while not self._stop.wait(LOOK_S):
+            phases = [self._show(trial_id) for trial_id in sorted(self._trials)]
+            if self.interrupted and not self._asked_at:
+                self._ask_to_stop(any(phase == "training" for phase in phases))
+            elif self._asked_at and time.monotonic() - self._asked_at > SAVE_GRACE_S:
+                self._end_tune()
+                return
+
+    def _show(self, trial_id: str) -> str:
+        progress = self._board.read(trial_id)
+        self._display.progress(progress)
+        return str(progress.get("phase", ""))
+
+    def _show_warnings(self, trial_id: str) -> None:
+        self._display.warnings(self._board.read(trial_id).get("warnings", []))
+
+    def _ask_to_stop(self, training: bool) -> None:
+        self._asked_at = time.monotonic()
+        self._board.request_stop()
+        self._display.say("stopping: saving a checkpoint (Ctrl-C again to stop at once)" if training
+                          else "stopping: nothing is trained yet")
+        if not training:
+            self._end_tune()
+
+    @staticmethod
+    def _end_tune() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
+class TuneHooks(Callback):
+    """Tune's events, passed on to this process's watch. It has no state, since Tune saves it with the run."""
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if Watch.current:
+            Watch.current.on_start(trial.trial_id)
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any],
+                        **info: Any) -> None:
+        if Watch.current:
+            Watch.current.on_row(result)
+
+    def on_checkpoint(self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any) -> None:
+        if Watch.current:
+            Watch.current.on_checkpoint()

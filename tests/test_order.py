@@ -1,0 +1,96 @@
+"""Every record once an epoch, the same global batches whatever the number of workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raymx.data.order import BatchPlan, Rows, epoch_order, validation_rows
+
+SIZES = [(392, 50), (392, 392), (1, 8), (100, 7), (64, 64), (65, 64)]
+WORKERS = [1, 2, 3, 5, 8]
+
+
+def real(rows: Rows) -> list[int]:
+    return rows.ids[rows.weights == 1].tolist()
+
+
+def test_order_is_a_pure_function_of_seed_and_epoch() -> None:
+    first = epoch_order(1000, seed=1, epoch=2, order="global")
+    assert first.dtype == np.int64
+    np.testing.assert_array_equal(np.sort(first), np.arange(1000))
+    np.testing.assert_array_equal(first, epoch_order(1000, seed=1, epoch=2, order="global"))
+    for other in ({"seed": 2, "epoch": 2}, {"seed": 1, "epoch": 3}):
+        assert (first != epoch_order(1000, order="global", **other)).mean() > 0.9
+
+
+def test_order_never_changes_between_releases() -> None:
+    """A checkpoint's position means nothing when these numbers change."""
+    assert epoch_order(8, seed=1, epoch=0, order="global").tolist() == [2, 0, 1, 4, 5, 6, 7, 3]
+
+
+def test_order_none_is_the_files_order() -> None:
+    np.testing.assert_array_equal(epoch_order(5, seed=1, epoch=7, order="none"), np.arange(5))
+    with pytest.raises(ValueError, match=r"'globl'.*'global', 'none'"):
+        epoch_order(5, seed=1, epoch=0, order="globl")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("num_records", "batch"), SIZES)
+@pytest.mark.parametrize("num_workers", WORKERS)
+def test_each_record_exactly_once_in_the_same_global_batches(num_records: int, batch: int, num_workers: int) -> None:
+    plan = BatchPlan(num_records, batch, num_workers)
+    order = epoch_order(num_records, seed=1, epoch=0, order="global")
+    for step in range(plan.steps):
+        rows = [plan.worker_rows(order, step, rank) for rank in range(num_workers)]
+        together = [record for part in rows for record in real(part)]
+        assert together == order[step * batch : (step + 1) * batch].tolist()
+        assert {part.real_global for part in rows} == {len(together)} == {plan.real_rows(step)}
+        counts = [part.real_local for part in rows]
+        assert max(counts) - min(counts) <= 1
+        assert sum(counts) == len(together)
+        for part in rows:
+            assert part.ids.shape == part.weights.shape == (plan.rows_per_worker,)
+            assert part.weights.dtype == np.float32
+            assert part.weights.sum() == part.real_local
+            assert set(part.ids.tolist()) <= set(together)
+    assert sum(plan.real_rows(step) for step in range(plan.steps)) == num_records
+
+
+def test_the_case_that_drops_rows_elsewhere() -> None:
+    plan = BatchPlan(392, 50, 3)
+    assert (plan.steps, plan.rows_per_worker, plan.real_rows(7)) == (8, 17, 42)
+
+
+@pytest.mark.parametrize(("batch", "num_workers", "devices", "rows"), [(64, 2, 1, 32), (64, 3, 1, 22), (64, 3, 4, 24)])
+def test_rows_of_a_worker_divide_over_its_devices(batch: int, num_workers: int, devices: int, rows: int) -> None:
+    assert BatchPlan(1000, batch, num_workers, devices).rows_per_worker == rows
+
+
+def test_worker_without_a_real_record_gets_padding_of_that_batch() -> None:
+    plan = BatchPlan(num_records=9, global_batch_size=8, num_workers=4)
+    rows = plan.worker_rows(np.arange(9), 1, 3)
+    assert (rows.ids.tolist(), rows.weights.tolist(), rows.real_local, rows.real_global) == ([8, 8], [0, 0], 0, 1)
+
+
+@pytest.mark.parametrize("num_workers", WORKERS)
+@pytest.mark.parametrize("num_records", [1, 7, 392])
+def test_validation_visits_each_record_once_in_static_shapes(num_records: int, num_workers: int) -> None:
+    seen: list[int] = []
+    for rank in range(num_workers):
+        for part in validation_rows(num_records, rows=16, num_workers=num_workers, rank=rank):
+            assert part.ids.shape == (16,)
+            assert part.real_local == part.real_global == len(real(part)) > 0
+            seen += real(part)
+    assert seen == list(range(num_records))
+
+
+def test_impossible_numbers_are_named() -> None:
+    plan, order = BatchPlan(10, 4, 2), np.arange(10)
+    with pytest.raises(ValueError, match="num_workers is 0"):
+        BatchPlan(10, 4, 0)
+    with pytest.raises(ValueError, match=r"step is 3.*0 to 2"):
+        plan.worker_rows(order, 3, 0)
+    with pytest.raises(ValueError, match=r"rank is 2.*0 to 1"):
+        plan.worker_rows(order, 0, 2)
+    with pytest.raises(ValueError, match="order has 9 records; the plan has 10"):
+        plan.worker_rows(order[:9], 0, 0)

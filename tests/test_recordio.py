@@ -1,0 +1,172 @@
+"""The format, byte for byte, alone and against MXNet's own reader and writer."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raymx.data.recordio import RecordIOWriter, pack, read_payload, scan, unpack
+from raymx.errors import DataError
+
+MAGIC = bytes.fromhex("0a23d7ce")
+OTHERS_FILES = Path(__file__).parents[2] / "shared" / "data" / "recordio"
+
+# Written and read back by mxnet 1.9.1.
+VECTORS = [
+    (b"AAAA" + MAGIC + b"BBBB", "0a23d7ce 04000020 41414141 0a23d7ce 04000060 42424242"),
+    (b"AAA" + MAGIC + b"BBBBB", "0a23d7ce 0c000000 4141410a 23d7ce42 42424242"),
+    (MAGIC, "0a23d7ce 00000020 0a23d7ce 00000060"),
+    (MAGIC + MAGIC, "0a23d7ce 00000020 0a23d7ce 00000040 0a23d7ce 00000060"),
+    (MAGIC + b"ZZ", "0a23d7ce 00000020 0a23d7ce 02000060 5a5a0000"),
+    (b"", "0a23d7ce 00000000"),
+    (b"x", "0a23d7ce 01000000 78000000"),
+]
+
+
+def write(path: Path, payloads: list[bytes]) -> list[int]:
+    with RecordIOWriter(path, path.with_suffix(".idx")) as writer:
+        return [writer.write(payload) for payload in payloads]
+
+
+def awkward_payloads(count: int) -> list[bytes]:
+    """Payloads full of magics at every alignment."""
+    rng = np.random.default_rng(0)
+    pieces = (MAGIC, b"a", b"bc", b"wxyz")
+    return [b"".join(pieces[k] for k in rng.integers(0, 4, rng.integers(12))) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("payload", "on_disk"), VECTORS)
+def test_byte_vectors(tmp_path: Path, payload: bytes, on_disk: str) -> None:
+    write(tmp_path / "a.rec", [payload])
+    assert (tmp_path / "a.rec").read_bytes() == bytes.fromhex(on_disk)
+    assert read_payload(bytes.fromhex(on_disk), 0) == payload
+
+
+def test_header_vector() -> None:
+    expected = bytes.fromhex(
+        "03000000 00000000 0700000000000000 0900000000000000 0000803f 00002040 000040c0 494d47".replace(" ", "")
+    )
+    assert pack([1, 2.5, -3], b"IMG", id=7, id2=9) == expected
+    record = unpack(expected)
+    assert (record.flag, record.id, record.id2, record.image) == (3, 7, 9, b"IMG")
+    np.testing.assert_array_equal(record.label, np.array([1, 2.5, -3], np.float32))
+
+
+def test_single_label_is_in_the_header() -> None:
+    record = unpack(pack(4, b"IMG"))
+    assert (record.flag, record.label.tolist(), record.label.dtype, record.image) == (0, [4.0], np.float32, b"IMG")
+
+
+def test_scan_and_read_back(tmp_path: Path) -> None:
+    payloads = awkward_payloads(200)
+    offsets = write(tmp_path / "a.rec", payloads)
+    index = scan(tmp_path / "a.rec")
+    assert index.offsets.tolist() == offsets
+    assert index.sizes.sum() == (tmp_path / "a.rec").stat().st_size
+    with open(tmp_path / "a.rec", "rb") as file:
+        assert [read_payload(file, offset) for offset in offsets] == payloads
+    lines = [f"{i}\t{offset}" for i, offset in enumerate(offsets)]
+    assert (tmp_path / "a.idx").read_text().splitlines() == lines
+
+
+def test_mxnet_reads_what_we_write(tmp_path: Path) -> None:
+    recordio = pytest.importorskip("mxnet.recordio")
+    payloads = [*awkward_payloads(50), pack([1, 2], b"IMG", 3, 4)]
+    write(tmp_path / "a.rec", payloads)
+    reader = recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "r")
+    assert [reader.read_idx(i) for i in range(len(payloads))] == payloads
+    header, image = recordio.unpack(payloads[-1])
+    assert (header.flag, header.label.tolist(), header.id, header.id2, image) == (2, [1, 2], 3, 4, b"IMG")
+
+
+def test_we_write_what_mxnet_writes(tmp_path: Path) -> None:
+    recordio = pytest.importorskip("mxnet.recordio")
+    payloads = [recordio.pack(recordio.IRHeader(0, 5.0, 1, 0), b"IMG"), *awkward_payloads(50)]
+    assert payloads[0] == pack(5.0, b"IMG", id=1)
+    writer = recordio.MXRecordIO(str(tmp_path / "theirs.rec"), "w")
+    for payload in payloads:
+        writer.write(payload)
+    writer.close()
+    write(tmp_path / "ours.rec", payloads)
+    assert (tmp_path / "ours.rec").read_bytes() == (tmp_path / "theirs.rec").read_bytes()
+
+
+def test_files_of_others_are_read_whole() -> None:
+    recordio = pytest.importorskip("mxnet.recordio")
+    files = sorted(OTHERS_FILES.rglob("*.rec"))
+    if not files:
+        pytest.skip("no files by other writers here")
+    for path in files:
+        reader, theirs = recordio.MXRecordIO(str(path), "r"), []
+        while (payload := reader.read()) is not None:
+            theirs.append(payload)
+        with open(path, "rb") as file:
+            assert [read_payload(file, int(offset)) for offset in scan(path).offsets] == theirs
+
+
+def damage(path: Path, how: str) -> int:
+    """Damage the third of four records; returns the offset that the error must name."""
+    third = write(path, [b"x" * 100] * 4)[2]
+    data = bytearray(path.read_bytes())
+    if how == "magic":
+        data[third] ^= 1
+    elif how == "flag":
+        data[third + 7] |= 0x60
+    else:
+        del data[third + {"cut header": 5, "cut payload": 50}[how] :]
+    path.write_bytes(data)
+    return third
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [("magic", "magic"), ("flag", "flag 3"), ("cut header", "cut short"), ("cut payload", "cut short")],
+)
+def test_damage_names_file_offset_and_reason(tmp_path: Path, how: str, reason: str) -> None:
+    path = tmp_path / "bad.rec"
+    third = damage(path, how)
+    for attempt in (lambda: scan(path), lambda: read_payload(path.read_bytes(), third, str(path))):
+        with pytest.raises(DataError) as caught:
+            attempt()
+        assert all(part in str(caught.value) for part in (str(path), f"byte {third}", reason))
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_record_cut_between_its_parts(tmp_path: Path) -> None:
+    path = tmp_path / "bad.rec"
+    write(path, [b"AAAA" + MAGIC + b"BBBB"])
+    path.write_bytes(path.read_bytes()[:12])
+    with pytest.raises(DataError, match="cut short"):
+        scan(path)
+
+
+def test_empty_and_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "empty.rec").touch()
+    assert len(scan(tmp_path / "empty.rec")) == 0
+    with pytest.raises(DataError, match=r"gone\.rec: cannot be read \(No such file"):
+        scan(tmp_path / "gone.rec")
+
+
+@pytest.mark.parametrize("payload", [b"short", pack([1, 2, 3], b"")[:-1]])
+def test_unpack_of_too_few_bytes(payload: bytes) -> None:
+    with pytest.raises(DataError, match=r"here: .* bytes"):
+        unpack(payload, "here")
+
+
+def test_closing_twice_is_closing_once(tmp_path: Path) -> None:
+    with RecordIOWriter(tmp_path / "a.rec", tmp_path / "a.idx") as writer:
+        writer.write(b"x", key=5)
+        writer.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.idx", "a.rec"]
+    assert (tmp_path / "a.idx").read_text() == "5\t0\n"
+
+
+def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    with contextlib.suppress(RuntimeError), RecordIOWriter(tmp_path / "a.rec", tmp_path / "a.idx") as writer:
+        writer.write(b"x")
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,98 @@
+"""Combinations of settings: which are refused, with which reason, and which are worth a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raymx import rules
+from raymx.config import Experiment, parse_experiment
+from raymx.errors import ExperimentError
+
+
+def experiment(**overrides: Any) -> Experiment:
+    """``kvstore__type="local"`` sets the key kvstore.type."""
+    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {"train": "a", "image_shape": [3, 8, 8]}}
+    return parse_experiment(raw, "/", {key.replace("__", "."): value for key, value in overrides.items()})
+
+
+DIST = {"kvstore__type": "dist_sync", "resources__workers": 2}
+ASYNC = {"kvstore__type": "dist_async", "resources__workers": 2}
+
+
+@pytest.mark.parametrize(("overrides", "key", "reason"), [
+    ({"kvstore__type": "local", "resources__workers": 2}, "kvstore.type", "2 workers would train 2 separate nets"),
+    ({"kvstore__type": "device", "resources__workers": 3}, "kvstore.type", "inside one process"),
+    (ASYNC | {"kvstore__update_on_kvstore": False}, "kvstore.update_on_kvstore", "aborts at the first push"),
+    (DIST | {"kvstore__compression": "2bit", "precision__dtype": "float64"}, "kvstore.compression.type", "float32"),
+    ({"kvstore__type": "local", "kvstore__compression": "2bit"}, "kvstore.compression.type", "cannot compress"),
+    ({"precision__dtype": "float16"}, "precision.dtype", "FP16 gemm on cpu not implemented"),
+    ({"resources__workers": 4, "training__global_batch_size": 3}, "training.global_batch_size", "4 workers"),
+    ({"resources__gpus_per_worker": 1, "resources__cpu_devices_per_worker": 2}, "resources.cpu_devices_per_worker",
+     "gpus_per_worker is 1"),
+    (DIST | {"training__optimizer": "lamb", "kvstore__servers": 2}, "training.optimizer.name", "norm of a whole layer"),
+    (DIST | {"training__optimizer": "lars", "kvstore__servers": 2}, "training.optimizer.name", "number of servers"),
+    (DIST | {"training__optimizer": {"name": "lbsgd", "warmup_strategy": "lars"}, "kvstore__servers": 2},
+     "training.optimizer.name", "norm of a whole layer"),
+    ({"training__decay": "step"}, "training.decay.epochs", "step decay needs the epochs"),
+    ({"training__decay": {"type": "cosine", "final_lr": 1.0}}, "training.decay.final_lr", "above training.base_lr"),
+])
+def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
+    (problem,) = rules.problems(experiment(**overrides))
+    assert problem.key == key and reason in problem.reason and problem.fix
+    with pytest.raises(ExperimentError, match=f"^{key} is "):
+        rules.check(experiment(**overrides))
+
+
+@pytest.mark.parametrize("overrides", [
+    {}, DIST, ASYNC,
+    {"kvstore__type": "device", "kvstore__compression": "2bit"},
+    DIST | {"kvstore__compression": "2bit", "kvstore__update_on_kvstore": False},
+    DIST | {"training__optimizer": "lamb", "kvstore__servers": 2, "kvstore__update_on_kvstore": False},
+    {"training__optimizer": "lamb", "kvstore__servers": 2},
+    {"precision__dtype": "float16", "resources__gpus_per_worker": 1},
+    {"precision__dtype": "float16", "resources__gpus_per_worker": "auto"},
+    {"resources__cpu_devices_per_worker": 2},
+])
+def test_allowed(overrides: dict[str, Any]) -> None:
+    rules.check(experiment(**overrides))
+
+
+def test_float16_with_auto_gpus_needs_a_gpu_in_the_cluster() -> None:
+    auto = experiment(precision__dtype="float16", resources__gpus_per_worker="auto")
+    assert [p.key for p in rules.problems(auto, gpus_available=0)] == ["precision.dtype"]
+    assert rules.problems(auto, gpus_available=1) == []
+
+
+def test_all_problems_are_listed() -> None:
+    with pytest.raises(ExperimentError) as error:
+        rules.check(experiment(**ASYNC, kvstore__update_on_kvstore=False, precision__dtype="float16"))
+    assert len(str(error.value).splitlines()) == 2
+
+
+def test_auto_store_and_optimizer_place() -> None:
+    assert rules.resolved_store_type(experiment()) == "device"
+    assert rules.resolved_store_type(experiment(resources__workers=2)) == "dist_sync"
+    assert rules.resolved_store_type(experiment(kvstore__type="local")) == "local"
+    assert rules.update_on_kvstore(experiment())
+    assert rules.update_on_kvstore(experiment(kvstore__update_on_kvstore=True))
+    assert not rules.update_on_kvstore(experiment(kvstore__update_on_kvstore=False))
+    assert rules.is_async(experiment(kvstore__type="dist_async_device")) and not rules.is_async(experiment(**DIST))
+
+
+@pytest.mark.parametrize(("overrides", "part"), [
+    ({"kvstore__servers": 2}, "device has no servers"),
+    (DIST | {"precision__dtype": "float64"}, "update weights in float32"),
+    ({"training__warmup_epochs": 1}, "Warmup lasts 1 epochs and training 1"),
+    (ASYNC | {"training__warmup_epochs": 1, "training__epochs": 2}, "Warmup lasts 2 epochs"),
+    ({"training__decay": {"type": "step", "epochs": [5]}}, "has 5, but training ends after epoch 1"),
+    ({"training__global_batch_size": 2, "resources__cpu_devices_per_worker": 3}, "2 rows of the global batch of 2"),
+])
+def test_notes(overrides: dict[str, Any], part: str) -> None:
+    (note,) = rules.notes(experiment(**overrides))
+    assert part in note
+
+
+def test_nothing_to_note_by_default() -> None:
+    assert rules.notes(experiment()) == [] and rules.notes(experiment(**DIST)) == []

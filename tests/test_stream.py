@@ -1,0 +1,227 @@
+"""Ray Data streams: exact, in order, inside a full cluster, and closed without a trace."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from raymx.data import stream
+from raymx.data.order import BatchPlan, Rows, epoch_order, validation_rows
+from raymx.data.recordio import RecordIOWriter, pack
+from raymx.data.stream import Batch, RecordSet, batches
+from raymx.errors import DataError
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
+SHAPE = (1, 8, 8)
+NUM_RECORDS = 101
+
+
+@pytest.fixture(scope="module")
+def stream_ray() -> Iterator[None]:
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test module
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many read tasks and blocks even for small images."""
+    monkeypatch.setattr(stream, "TASK_RECORDS", 8)
+    monkeypatch.setattr(stream, "TASK_BYTES", 0)
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 1)
+
+
+def image_of(number: int) -> np.ndarray:
+    """Each record's pixels name it."""
+    return np.full((8, 8, 1), number % 251, np.uint8)
+
+
+def write_records(path: Path, numbers: range, label: Callable[[int], object] = float) -> list[int]:
+    """Records whose label and pixels are their number; returns their offsets."""
+    with RecordIOWriter(path) as writer:
+        return [
+            writer.write(pack(label(n), cv2.imencode(".png", image_of(n))[1].tobytes(), n))  # type: ignore[arg-type]
+            for n in numbers
+        ]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> RecordSet:
+    write_records(tmp_path / "a.rec", range(60))
+    write_records(tmp_path / "b.rec", range(60, NUM_RECORDS))
+    return RecordSet.open([str(tmp_path / "*.rec")])
+
+
+def plan_rows(num_workers: int, rank: int, first_step: int = 0) -> list[Rows]:
+    plan = BatchPlan(NUM_RECORDS, 10, num_workers)
+    order = epoch_order(NUM_RECORDS, seed=1, epoch=0, order="global")
+    return [plan.worker_rows(order, step, rank) for step in range(first_step, plan.steps)]
+
+
+def read(records: RecordSet, rows: list[Rows], **options: object) -> list[Batch]:
+    return list(batches(records, rows, image_shape=SHAPE, **options))  # type: ignore[arg-type]
+
+
+def global_batches(records: RecordSet, num_workers: int, first_step: int = 0) -> list[list[int]]:
+    """The real labels of each global batch, the workers' parts in the order of their ranks."""
+    parts = [read(records, plan_rows(num_workers, rank, first_step)) for rank in range(num_workers)]
+    return [[int(x) for batch in step for x in batch.labels[batch.weights == 1]] for step in zip(*parts, strict=True)]
+
+
+def cpus_return(seconds: float = 10) -> bool:
+    """Whether all CPUs come back: no task is left running."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"]:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_records_are_numbered_over_the_files(records: RecordSet, tmp_path: Path) -> None:
+    assert records.num_records == NUM_RECORDS
+    assert records.paths == (str(tmp_path / "a.rec"), str(tmp_path / "b.rec"))
+    files, offsets = records.locate(np.array([0, 59, 60, 100]))
+    assert files.tolist() == [0, 0, 1, 1]
+    assert offsets[[0, 2]].tolist() == [0, 0]
+
+
+def test_missing_and_empty_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.rec").touch()
+    for paths, message in (
+        ([], "no record files"),
+        ([tmp_path / "gone.rec"], "gone.rec: cannot be read"),
+        ([tmp_path / "gone*.rec"], "no file matches"),
+        ([tmp_path / "empty.rec"], "empty.rec: the file has no records"),
+    ):
+        with pytest.raises(DataError, match=message):
+            RecordSet.open(paths)
+
+
+def test_batches_hold_what_was_asked(stream_ray: None, small_tasks: None, records: RecordSet) -> None:
+    rows = plan_rows(num_workers=3, rank=2)
+    got = read(records, rows)
+    assert len(got) == len(rows) == 11
+    for batch, part in zip(got, rows, strict=True):
+        assert batch.images.dtype == np.uint8
+        assert batch.labels.dtype == np.float32
+        np.testing.assert_array_equal(batch.labels, part.ids)
+        np.testing.assert_array_equal(batch.images, np.stack([image_of(n) for n in part.ids]))
+        np.testing.assert_array_equal(batch.weights, part.weights)
+        assert (batch.real_local, batch.real_global) == (part.real_local, part.real_global)
+
+
+def test_same_global_batches_for_1_and_3_workers_each_record_once(stream_ray: None, records: RecordSet) -> None:
+    one, three = global_batches(records, 1), global_batches(records, 3)
+    assert one == three
+    assert sorted(itertools.chain(*one)) == list(range(NUM_RECORDS))
+
+
+def test_resume_at_a_step_gives_the_same_batches(stream_ray: None, records: RecordSet) -> None:
+    assert global_batches(records, 2, first_step=4) == global_batches(records, 1)[4:]
+
+
+def test_validation_counts_each_record_once(stream_ray: None, records: RecordSet) -> None:
+    seen: list[int] = []
+    for rank in range(3):
+        for batch in read(records, list(validation_rows(NUM_RECORDS, rows=16, num_workers=3, rank=rank))):
+            seen += batch.labels[batch.weights == 1].astype(int).tolist()
+    assert seen == list(range(NUM_RECORDS))
+
+
+def test_no_rows_no_batches(records: RecordSet) -> None:
+    assert read(records, []) == []
+
+
+def test_wide_labels(stream_ray: None, tmp_path: Path) -> None:
+    write_records(tmp_path / "wide.rec", range(10), label=lambda n: [n, -n])
+    records = RecordSet.open([tmp_path / "wide.rec"])
+    (batch,) = read(records, list(validation_rows(10, rows=10, num_workers=1, rank=0)), label_width=2)
+    np.testing.assert_array_equal(batch.labels, [[n, -n] for n in range(10)])
+
+
+@pytest.mark.parametrize(("stored", "asked"), [(1, 2), (2, 1), (2, 3)])
+def test_wrong_label_width_is_named(stream_ray: None, tmp_path: Path, stored: int, asked: int) -> None:
+    offsets = write_records(tmp_path / "a.rec", range(4), label=lambda n: n if stored == 1 else [n] * stored)
+    records = RecordSet.open([tmp_path / "a.rec"])
+    last = Rows(np.array([3]), np.ones(1, np.float32), 1, 1)
+    message = rf"a\.rec, record at byte {offsets[3]}: .*{stored} labels.*label_width is {asked}"
+    with pytest.raises(DataError, match=message):
+        read(records, [last], label_width=asked)
+
+
+@pytest.mark.parametrize("how", ["cut", "not an image", "gone"])
+def test_a_record_that_fails_is_named(stream_ray: None, tmp_path: Path, how: str) -> None:
+    """Files that change after they were indexed: the read task's own error arrives, with file and offset."""
+    path = tmp_path / "a.rec"
+    offsets = write_records(path, range(20))
+    records = RecordSet.open([path])
+    data = path.read_bytes()
+    if how == "cut":
+        path.write_bytes(data[: offsets[15] + 40])
+    elif how == "not an image":
+        path.write_bytes(data[: offsets[15] + 32] + b"junk" + data[offsets[15] + 36 :])
+    else:
+        path.unlink()
+    message = r"a\.rec: cannot be read" if how == "gone" else rf"a\.rec, record at byte {offsets[15]}: "
+    with pytest.raises(DataError, match=message) as caught:
+        read(records, list(validation_rows(20, rows=5, num_workers=1, rank=0)))
+    assert type(caught.value) is DataError
+    assert "\n" not in str(caught.value)  # nothing of Ray's own was added
+    assert cpus_return()
+
+
+def test_early_close_leaves_no_running_task(
+    stream_ray: None, small_tasks: None, records: RecordSet
+) -> None:
+    rows = plan_rows(1, 0) * 50
+    iterator = batches(records, rows, image_shape=SHAPE)
+    next(iterator)
+    start = time.monotonic()
+    iterator.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - start < 5
+    assert cpus_return()
+
+
+def test_a_full_cluster_does_not_stop_a_stream_in_its_own_bundle(stream_ray: None, records: RecordSet) -> None:
+    """Two workers in one group that reserves every CPU, each with one CPU for itself and one for its data."""
+    group = placement_group([{"CPU": 2}] * 2, strategy="PACK")
+    ray.get(group.ready(), timeout=30)
+    try:
+        workers = [
+            ray.remote(Worker)
+            .options(num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank))
+            .remote(records, group, rank)
+            for rank in range(2)
+        ]
+        assert ray.available_resources().get("CPU", 0) == 0
+        labels = [worker.labels.remote() for worker in workers]  # type: ignore[attr-defined]
+        parts = ray.get(labels, timeout=60)
+    finally:
+        remove_placement_group(group)
+    assert sorted(parts[0] + parts[1]) == list(range(NUM_RECORDS))
+    assert cpus_return()
+
+
+class Worker:
+    """An actor that reads two epochs of its own part through its own bundle."""
+
+    def __init__(self, records: RecordSet, group: object, rank: int) -> None:
+        self.options = {"placement_group": group, "bundle_index": rank}
+        self.records, self.rank = records, rank
+
+    def labels(self) -> list[int]:
+        for _ in range(2):
+            got = read(self.records, plan_rows(2, self.rank), **self.options)
+        return [int(x) for batch in got for x in batch.labels[batch.weights == 1]]
