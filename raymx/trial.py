@@ -75,12 +75,14 @@ class Trial(tune.Trainable):
             return self._advance()
         except BaseException:
             self._group.kill()
+            if self._board.stop_requested():    # nothing was trained yet, and Tune is about to end this process
+                return self._last_result or {}
             raise
 
     def _advance(self) -> dict[str, Any]:
         if self._group.generation is None:
             self._post("forming", {})
-            self._group.form(self._experiment, self._gpus, self._saved)
+            self._group.form(self._experiment, self._gpus, self._saved, self._board.stop_requested)
         else:
             self._group.answer_all()
         while True:

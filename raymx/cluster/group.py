@@ -27,6 +27,7 @@ from raymx.training.channel import Event
 
 FORM_TIMEOUT_S = 120.0          # Python and mxnet imports of all roles, on a slow and busy node
 LEAVE_TIMEOUT_S = 2.0           # a store that is not gone by then is still referred to: start cold instead
+LOOK_S = 0.25
 ANSWER_TIMEOUT_S = 60.0         # for a control call to a role whose loop waits
 BIND_TRIES = 3
 
@@ -61,12 +62,14 @@ class RoleGroup:
 
     # Forming
 
-    def form(self, experiment: Experiment, gpus_per_worker: int, saved: Any = None) -> Generation:
+    def form(self, experiment: Experiment, gpus_per_worker: int, saved: Any = None,
+             interrupted: Callable[[], bool] = lambda: False) -> Generation:
         """Form the next generation and start its loops; processes that fit are used again, the others started.
 
-        Raises KVStoreError when a role does not join in time, or its own error when it has one. Then nothing of the
-        group is left running.
+        Raises KVStoreError when a role does not join in time or ``interrupted`` says so, or a role's own error when it
+        has one. Then nothing of the group is left running.
         """
+        self._interrupted = interrupted
         try:
             self.start(experiment, gpus_per_worker)
             self._number += 1
@@ -149,6 +152,7 @@ class RoleGroup:
         joins = [worker.join.remote(environment("worker", bundle), store_type, gpus)
                  for worker, bundle in zip(self._workers, self.plan.worker_bundles, strict=True)]
         self._ranks(joins, generation)
+        self._remove_sockets()
         generation.failures = {server.wait_failure.remote(): f"server {i}" for i, server in enumerate(self._servers)}
 
     def _ranks(self, joins: list[Any], generation: Generation) -> None:
@@ -156,7 +160,11 @@ class RoleGroup:
         names = {ref: f"worker process {i}" for i, ref in enumerate(joins)} | generation.serving
         waiting, deadline = list(joins), time.monotonic() + FORM_TIMEOUT_S
         while waiting:
-            ready, _ = ray.wait([*waiting, *generation.serving], timeout=max(0.0, deadline - time.monotonic()))
+            ready, _ = ray.wait([*waiting, *generation.serving], timeout=LOOK_S)
+            if self._interrupted():
+                raise KVStoreError("stopped while the KVStore generation was formed")
+            if not ready and time.monotonic() < deadline:
+                continue
             if not ready:
                 raise KVStoreError(f"no KVStore generation within {FORM_TIMEOUT_S:g} s: still waiting for "
                                    f"{', '.join(names[ref] for ref in waiting)}; is a firewall between the nodes, or "
@@ -316,11 +324,17 @@ class RoleGroup:
         for actor in [*self._workers, *self._servers]:
             ray.kill(actor)
         if self._scheduler is not None:
-            if self._ports:
-                _quietly(lambda: ray.get(self._scheduler.remove_sockets.remote(self._ports), timeout=LEAVE_TIMEOUT_S))
+            self._remove_sockets()
             ray.kill(self._scheduler)
         self._workers, self._servers, self._scheduler, self.generation = [], [], None, None
         self._process_key = None
+
+
+    def _remove_sockets(self) -> None:
+        """Remove the files of this generation's Unix sockets: once all are connected, nobody opens them again."""
+        ports, self._ports = self._ports, []
+        if ports:
+            _quietly(lambda: ray.get(self._scheduler.remove_sockets.remote(ports), timeout=LEAVE_TIMEOUT_S))
 
 
 def _quietly(action: Callable[[], Any]) -> None:
