@@ -55,6 +55,8 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool) -> bo
         return False
     cpus = placement.logical_cpus(placement.plan(experiment, resolved_gpus(experiment, [
         NodeResources("this machine", float("inf"), local_gpus())])))
+    # Ray ends idle processes beyond one a CPU, and counts actors too: the data streams would start theirs every epoch.
+    os.environ.setdefault("RAY_num_workers_soft_limit", str(4 * max(cpus, os.cpu_count() or 1)))
     ray.init("local", num_cpus=max(cpus, os.cpu_count() or 1), include_dashboard=False, **common)
     return True
 

@@ -34,7 +34,7 @@ BIND_TRIES = 3
 
 @dataclass
 class Generation:
-    """A formed generation. ``workers`` are in the order of their ranks."""
+    """A formed generation. ``workers`` and ``servers`` are in the order of their ranks, which ps-lite gives anew."""
 
     number: int
     workers: list[Any]
@@ -152,6 +152,9 @@ class RoleGroup:
         joins = [worker.join.remote(environment("worker", bundle), store_type, gpus)
                  for worker, bundle in zip(self._workers, self.plan.worker_bundles, strict=True)]
         self._ranks(joins, generation)
+        server_ranks = self.ask([server.rank.remote() for server in self._servers], "servers (rank)")
+        generation.servers = [server for _, server in sorted(zip(server_ranks, self._servers, strict=True),
+                                                             key=lambda pair: pair[0])]
         self._remove_sockets()
         generation.failures = {server.wait_failure.remote(): f"server {i}" for i, server in enumerate(self._servers)}
 

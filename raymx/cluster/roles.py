@@ -86,6 +86,10 @@ class Server:
         return self._server.wait_failure()
 
     @ray.method(concurrency_group="control")
+    def rank(self) -> int:
+        return self._server.rank
+
+    @ray.method(concurrency_group="control")
     def install(self, spec: Any, restored: Any) -> None:
         try:
             self._server.install(spec, restored)

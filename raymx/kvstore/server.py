@@ -55,6 +55,11 @@ class HostedServer:
         finally:
             self._store = self._updater = None
 
+    @property
+    def rank(self) -> int:
+        """ps-lite's number of this server, by which slices are numbered; known once the generation is formed."""
+        return int(self._store.rank)
+
     def install(self, spec: Any, restored: Any) -> None:
         """Set the optimizer; once every worker has joined and before any gradient is pushed."""
         from raymx.kvstore.optimizer import Guarded, Updater

@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 import numpy as np
@@ -29,7 +29,6 @@ from mxnet import gluon
 from raymx import rules
 from raymx.config import Experiment
 from raymx.data.order import BatchPlan, Rows, epoch_order, validation_rows
-from raymx.data.stream import Batch, RecordSet, batches
 from raymx.errors import CheckpointError, DataError
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState, rekey
@@ -38,6 +37,9 @@ from raymx.training import nets, schedule
 from raymx.training.channel import Channel
 from raymx.training.checkpoint import Saved
 from raymx.training.meter import Meter
+
+if TYPE_CHECKING:
+    from raymx.data.stream import Batch, RecordSet
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,8 @@ class WorkerContext:
         rows = [self._plan.worker_rows(order, step, self.rank) for step in range(first, self._plan.steps)]
         mx.random.seed(_mix(self.experiment.training.seed, epoch, first, self.rank))
         for batch in self._measured(self._stream("train", rows)):
+            self._step += 1     # before the loop has it: its report after this batch is already past it
             yield self._on_devices(batch)
-            self._step += 1
             self.meter.step_done(batch.real_local, mx.nd.waitall)
             self.progress.update(epoch=epoch, step=self._step, steps=self._plan.steps, samples=self.meter.samples,
                                  train_s=self.meter.train_s)
@@ -201,6 +203,8 @@ class WorkerContext:
                          num_workers=self.num_workers, devices_per_worker=len(self.devices))
 
     def _open(self, which: str) -> RecordSet:
+        from raymx.data.stream import RecordSet     # here, since importing ray.data takes more than a second
+
         if which not in self._records:
             paths = getattr(self.experiment.data, which)
             if not paths:
@@ -210,6 +214,8 @@ class WorkerContext:
         return self._records[which]
 
     def _stream(self, which: str, rows: list[Rows]) -> Iterator[Batch]:
+        from raymx.data.stream import batches
+
         data = self.experiment.data
         return batches(self._open(which), rows, image_shape=data.image_shape, label_width=data.label_width,
                        placement_group=self._place.placement_group, bundle_index=self._place.bundle_index,
@@ -220,8 +226,7 @@ class WorkerContext:
         scale = batch.weights * (self.experiment.training.global_batch_size / max(real, 1))
         cuts = [np.array_split(array, len(self.devices))
                 for array in (batch.images, batch.labels, batch.weights, scale)]
-        parts = [Part(*(mx.nd.array(cut[i], ctx=device, dtype=cut[i].dtype) for cut in cuts))
-                 for i, device in enumerate(self.devices)]
+        parts = [Part(*(_array(cut[i], device) for cut in cuts)) for i, device in enumerate(self.devices)]
         return DeviceBatch(parts=parts, samples=batch.real_local)
 
     # Over all workers
@@ -311,6 +316,11 @@ def _load_parameters(params: Mapping[str, gluon.Parameter], dump: bytes, devices
             raise CheckpointError(f"the checkpoint is of another net: {name} is {saved[name].shape} in it and "
                                   f"{param.shape} in the net")
         param.set_data(saved[name])
+
+
+def _array(values: np.ndarray, device: mx.Context) -> mx.nd.NDArray:
+    """An NDArray over the same memory: mx.nd.array would wait for the engine, and leave it idle after every step."""
+    return mx.nd.from_numpy(np.ascontiguousarray(values)).as_in_context(device)
 
 
 def _mix(*numbers: int) -> int:

@@ -1,0 +1,93 @@
+"""Shared by the tests that start Ray: one Ray a module, and a trial driven by hand as Tune would drive it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+EXPERIMENTS = ROOT / "experiments"
+
+
+def start_ray(num_cpus: int, **options: Any) -> None:
+    import ray
+
+    os.environ.setdefault("RAY_num_workers_soft_limit", "64")
+    ray.init("local", num_cpus=num_cpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False, **options)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[None]:
+    """Ray with 16 logical CPUs, for one module."""
+    import ray
+
+    start_ray(16)
+    yield
+    ray.shutdown()
+
+
+class TrialByHand:
+    """raymx's Trial in its own process and placement group, stepped by the test. Reset re-forms it warm."""
+
+    def __init__(self, bundles: list[dict[str, float]]) -> None:
+        import ray
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        from raymx.trial import Trial
+
+        self._ray, self._number = ray, 0
+        self.placement_group = placement_group(bundles, strategy="PACK")
+        ray.get(self.placement_group.ready(), timeout=60)
+        self._actor_class = ray.remote(Trial).options(
+            num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(self.placement_group, 0))
+        self._actor: Any = None
+
+    def begin(self, experiment: Any) -> TrialByHand:
+        """Start the trial, or give the running one this experiment."""
+        self._number += 1
+        config = {"experiment": experiment.to_dict(), "directory": experiment.directory,
+                  "gpus_per_worker": int(experiment.resources.gpus_per_worker), "run_id": f"test-{self._number}"}
+        if self._actor is None:
+            self._actor = self._actor_class.remote(config=config)
+        else:
+            assert self._ray.get(self._actor.reset.remote(config), timeout=120)
+        return self
+
+    def step(self) -> dict[str, Any]:
+        """The next row of results; raises the trial's own error."""
+        from ray.exceptions import RayTaskError
+
+        try:
+            return dict(self._ray.get(self._actor.train.remote(), timeout=240))
+        except RayTaskError as error:
+            raise error.cause from None
+
+    def run(self) -> list[dict[str, Any]]:
+        """Step until done."""
+        rows = [self.step()]
+        while not rows[-1]["done"]:
+            rows.append(self.step())
+        return rows
+
+    def save(self, folder: Path) -> Any:
+        """The checkpoint that Tune would take now, as `raymx.training.checkpoint.Saved`."""
+        from raymx.training import checkpoint
+
+        self._ray.get(self._actor.save.remote(str(folder)), timeout=120)
+        return checkpoint.read(str(folder))
+
+    def restore(self, folder: Path) -> None:
+        self._ray.get(self._actor.restore.remote(str(folder)), timeout=120)
+
+    def close(self) -> None:
+        from ray.util.placement_group import remove_placement_group
+
+        if self._actor is not None:
+            self._ray.get(self._actor.stop.remote(), timeout=60)
+            self._ray.kill(self._actor)
+        remove_placement_group(self.placement_group)

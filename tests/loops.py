@@ -1,0 +1,122 @@
+"""Loops of a user's own, for tests: `module:function` in an experiment whose folder is this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+
+
+class _Net:
+    """As much of a Gluon block as a trainer needs: parameters by structural name."""
+
+    def __init__(self, **params: gluon.Parameter) -> None:
+        self._params = params
+
+    def _collect_params_with_prefix(self) -> dict[str, gluon.Parameter]:
+        return self._params
+
+
+def _parameter(name: str, values: list[float], devices: list[mx.Context], **options: Any) -> gluon.Parameter:
+    parameter = gluon.Parameter(name, shape=(len(values),), init=mx.init.Constant(0), **options)
+    parameter.initialize(ctx=devices)
+    parameter.set_data(mx.nd.array(values))
+    return parameter
+
+
+def push_fixed(ctx: Any) -> None:
+    """Push one gradient three times; report what comes back, each time, as values of rank 0."""
+    weight = _parameter("weight", [0.0] * 4, ctx.devices)
+    trainer = ctx.trainer(_Net(weight=weight))
+    for _ in range(3):
+        for grad in weight.list_grad():
+            grad[:] = mx.nd.array([0.6, -0.6, 0.3, -0.01], ctx=grad.context)
+        trainer.step()
+        came_back = (weight.list_data() if ctx.experiment.kvstore.update_on_kvstore is not False
+                     else weight.list_grad())[0].asnumpy()
+        ctx.report({f"value_{i}": float(value) for i, value in enumerate(came_back)})
+
+
+def rates(ctx: Any) -> None:
+    """Five steps with gradient -1 on three weights with their own multipliers; then a rate by hand."""
+    plain = _parameter("plain", [0.0], ctx.devices)
+    doubled = _parameter("doubled", [0.0], ctx.devices, lr_mult=2.0)
+    frozen = _parameter("frozen", [1.0], ctx.devices, lr_mult=0.0)
+    decayed = _parameter("decayed", [1.0], ctx.devices, wd_mult=3.0)
+    params = {"plain": plain, "doubled": doubled, "frozen": frozen, "decayed": decayed}
+    trainer = ctx.trainer(_Net(**params))
+
+    def step() -> None:
+        before = {name: p.data().asscalar() for name, p in params.items()}
+        for p in params.values():
+            for grad in p.list_grad():
+                grad[:] = -1.0 if p is not decayed else 0.0
+        trainer.step()
+        mx.nd.waitall()
+        ctx.report({f"moved_{name}": float(p.data().asscalar() - before[name]) for name, p in params.items()})
+
+    for _ in range(5):
+        step()
+    trainer.set_learning_rate(0.5)
+    step()
+
+
+def plain_gluon(ctx: Any) -> None:
+    """A user's loop as short as it can be: it trains, validates and reports, with its own names of metrics."""
+    net = ctx.build_net()
+    trainer = ctx.trainer(net)
+    loss_fn = gluon.loss.SoftmaxCrossEntropyLoss()
+    for epoch in ctx.epochs():
+        for batch in ctx.train_batches(epoch):
+            for part in batch.parts:
+                with autograd.record():
+                    loss = loss_fn(net(_floats(part.images)), part.labels)
+                loss.backward(part.scale)
+            trainer.step()
+            ctx.report()
+        ctx.settle(net)
+        correct = np.zeros(2)
+        for batch in ctx.validation_batches():
+            for part in batch.parts:
+                hits = (net(_floats(part.images)).argmax(axis=1) == part.labels) * part.weights
+                correct += hits.sum().asscalar(), part.weights.sum().asscalar()
+        totals = ctx.total({"correct": correct})["correct"]
+        ctx.report({"validation_accuracy": totals[0] / totals[1], "validated": float(totals[1])})
+
+
+def _floats(images: mx.nd.NDArray) -> mx.nd.NDArray:
+    return images.transpose((0, 3, 1, 2)).astype("float32") / 255
+
+
+def fails_at_step_three(ctx: Any) -> None:
+    """Raises in rank 1 alone, in the middle of an epoch."""
+    net = ctx.build_net()
+    trainer = ctx.trainer(net)
+    for number, batch in enumerate(ctx.train_batches(0)):
+        with autograd.record():
+            loss = net(_floats(batch.parts[0].images)).sum()
+        loss.backward()
+        trainer.step()
+        if number == 2 and ctx.rank == 1:
+            raise ValueError("the third step went wrong")
+        ctx.report()
+
+
+def keeps_store(ctx: Any) -> None:
+    """A user's mistake: a reference to the store outlives the loop."""
+    import loops
+
+    loops.kept = ctx.store
+    push_fixed(ctx)
+
+
+class Exploding(mx.optimizer.Optimizer):
+    """An optimizer with a bug."""
+
+    def create_state(self, index: int, weight: mx.nd.NDArray) -> None:
+        return None
+
+    def update(self, index: int, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: None) -> None:
+        raise ArithmeticError("this optimizer has a bug")

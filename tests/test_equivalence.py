@@ -1,0 +1,75 @@
+"""N workers at batch B/N give the weights of one worker at batch B, wherever the optimizer and the slices lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import EXPERIMENTS, TrialByHand
+
+from raymx.config import parse_experiment
+from raymx.data.recordio import RecordIOWriter, read_payload, scan
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
+
+RECORDS = 3_180         # 49 batches of 64 and one of 44: 100 steps in two epochs, with a short last batch in each
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A part of the real images."""
+    source = EXPERIMENTS / "data" / "fashion_mnist_train.rec"
+    path = tmp_path_factory.mktemp("data") / "part.rec"
+    with open(source, "rb") as file, RecordIOWriter(path) as out:
+        for offset in scan(source).offsets[::len(scan(source).offsets) // RECORDS][:RECORDS]:
+            out.write(read_payload(file, int(offset)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trial(ray_cluster: None) -> Iterator[TrialByHand]:
+    by_hand = TrialByHand([{"CPU": 1}, {"CPU": 3}, {"CPU": 3}, {"CPU": 2}])
+    yield by_hand
+    by_hand.close()
+
+
+def experiment(records: Path, workers: int, servers: int, update_on_kvstore: bool) -> Any:
+    return parse_experiment({
+        "name": "equivalence", "model": {"net": "nets:mlp", "classes": 10},
+        "data": {"train": str(records), "image_shape": [1, 28, 28], "mean": 73, "std": 90},
+        "training": {"epochs": 2, "global_batch_size": 64, "base_lr": 0.05, "base_batch_size": 64,
+                     "warmup_epochs": 0.5, "optimizer": {"name": "sgd", "momentum": 0.9, "wd": 0.001}},
+        "kvstore": {"type": "dist_sync", "servers": servers, "update_on_kvstore": update_on_kvstore,
+                    # Low enough that the two larger weights of the net are cut over two servers.
+                    "env": {"worker": {"MXNET_KVSTORE_BIGARRAY_BOUND": 1000}}},
+        "resources": {"workers": workers}}, str(EXPERIMENTS))
+
+
+def weights_after(trial: TrialByHand, experiment: Any, folder: Path) -> dict[str, np.ndarray]:
+    import mxnet as mx
+
+    rows = trial.begin(experiment).run()
+    assert [row["steps"] for row in rows] == [49, 50]       # the first step ever is counted apart
+    saved = trial.save(folder)
+    assert set(saved.optimizer.counts.values()) == {100}
+    return {name: array.asnumpy() for name, array in mx.nd.load_frombuffer(saved.parameters).items()}
+
+
+@pytest.fixture(scope="module")
+def one_worker(trial: TrialByHand, records: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    return weights_after(trial, experiment(records, 1, 1, True), tmp_path_factory.mktemp("one"))
+
+
+# From one worker on: each next generation has warm processes, and fresh ones where it has more roles.
+@pytest.mark.parametrize(("workers", "servers", "update_on_kvstore"), [
+    (2, 1, True), (3, 1, True), (2, 2, True), (3, 2, True), (1, 1, False), (2, 1, False), (3, 1, False), (3, 2, False)])
+def test_same_weights(trial: TrialByHand, records: Path, one_worker: dict[str, np.ndarray], tmp_path: Path,
+                      workers: int, servers: int, update_on_kvstore: bool) -> None:
+    found = weights_after(trial, experiment(records, workers, servers, update_on_kvstore), tmp_path)
+    assert found.keys() == one_worker.keys()
+    for name, expected in one_worker.items():
+        assert np.abs(expected).max() > 0
+        np.testing.assert_allclose(found[name], expected, atol=1e-5, rtol=0, err_msg=name)
