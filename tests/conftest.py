@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,16 @@ class TrialByHand:
         """Start the trial, or give the running one this experiment."""
         self._number += 1
         config = {"experiment": experiment.to_dict(), "directory": experiment.directory,
-                  "gpus_per_worker": int(experiment.resources.gpus_per_worker), "run_id": f"test-{self._number}"}
+                  "gpus_per_worker": int(experiment.resources.gpus_per_worker), "run_id": self.run_id}
         if self._actor is None:
             self._actor = self._actor_class.remote(config=config)
         else:
             assert self._ray.get(self._actor.reset.remote(config), timeout=120)
         return self
+
+    @property
+    def run_id(self) -> str:
+        return f"test-{self._number}"
 
     def step(self) -> dict[str, Any]:
         """The next row of results; raises the trial's own error."""
@@ -66,6 +71,19 @@ class TrialByHand:
             return dict(self._ray.get(self._actor.train.remote(), timeout=240))
         except RayTaskError as error:
             raise error.cause from None
+
+    def stop_in_the_middle(self, when: Any) -> dict[str, Any]:
+        """Step, ask the run to stop once its progress satisfies ``when``, and give the row that it stops with."""
+        from raymx.cluster.board import Board
+
+        board, ref = Board(self.run_id), self._actor.train.remote()
+        deadline = time.monotonic() + 120
+        while not when(board.read("default")):
+            assert time.monotonic() < deadline
+            ready, _ = self._ray.wait([ref], timeout=0.02)
+            assert not ready, "the step ended before it could be stopped"
+        board.request_stop()
+        return dict(self._ray.get(ref, timeout=120))
 
     def run(self) -> list[dict[str, Any]]:
         """Step until done."""

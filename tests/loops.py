@@ -40,9 +40,9 @@ def push_fixed(ctx: Any) -> None:
 
 
 def rates(ctx: Any) -> None:
-    """Five steps with gradient -1 on three weights with their own multipliers; then a rate by hand."""
-    plain = _parameter("plain", [0.0], ctx.devices)
-    doubled = _parameter("doubled", [0.0], ctx.devices, lr_mult=2.0)
+    """Five steps with gradient -1 on weights with multipliers of their own; then a rate by hand."""
+    plain = _parameter("plain", [0.0], ctx.devices, wd_mult=0.0)
+    doubled = _parameter("doubled", [0.0], ctx.devices, lr_mult=2.0, wd_mult=0.0)
     frozen = _parameter("frozen", [1.0], ctx.devices, lr_mult=0.0)
     decayed = _parameter("decayed", [1.0], ctx.devices, wd_mult=3.0)
     params = {"plain": plain, "doubled": doubled, "frozen": frozen, "decayed": decayed}

@@ -9,7 +9,11 @@ Total = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class Sums:
-    """Adds per-row losses and scores with per-row weights, with no wait for the engine."""
+    """Adds per-row losses and scores with per-row weights, with no wait for the engine.
+
+    Batches are added in float64: sums of float32 numbers are exact there, so a run that was stopped and resumed, whose
+    sums are added in another order, reports the same means.
+    """
 
     def __init__(self, saved: Mapping[str, float] | None = None) -> None:
         self._saved = dict(saved or {"loss": 0.0, "score": 0.0, "samples": 0})
@@ -17,7 +21,7 @@ class Sums:
 
     def add(self, losses: Any, scores: Any, weights: Any) -> None:
         """Add NDArrays of shape (rows,)."""
-        sums = (losses.astype("float32") * weights).sum(), (scores.astype("float32") * weights).sum()
+        sums = tuple((values.astype("float32") * weights).sum().astype("float64") for values in (losses, scores))
         before = self._on_device.get(weights.context)
         self._on_device[weights.context] = sums if before is None else (before[0] + sums[0], before[1] + sums[1])
 

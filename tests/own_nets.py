@@ -1,0 +1,56 @@
+"""Nets, a loss and a metric of a user's own, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mxnet import gluon
+from mxnet.gluon import nn
+
+
+def small(classes: int) -> gluon.HybridBlock:
+    net = nn.HybridSequential()
+    net.add(nn.Flatten(), nn.Dense(32, activation="tanh"), nn.Dense(classes))
+    return net
+
+
+def not_hybrid(classes: int) -> gluon.Block:
+    net = nn.Sequential()
+    net.add(nn.Flatten(), nn.Dense(classes))
+    return net
+
+
+class _BreaksHybrid(gluon.HybridBlock):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.dense = nn.Dense(classes)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        if F.__name__.endswith("symbol"):
+            x.asnumpy()         # what an imperative net may do, and a symbol cannot
+        return self.dense(x)
+
+
+class _Cheats(gluon.HybridBlock):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.dense = nn.Dense(classes)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.dense(x) + (1 if F.__name__.endswith("symbol") else 0)
+
+
+def breaks_hybrid(classes: int) -> gluon.Block:
+    return _BreaksHybrid(classes)
+
+
+def cheats(classes: int) -> gluon.Block:
+    return _Cheats(classes)
+
+
+def half_loss(outputs: Any, labels: Any) -> Any:
+    return gluon.loss.SoftmaxCrossEntropyLoss()(outputs, labels) / 2
+
+
+def confidence(outputs: Any, labels: Any) -> Any:
+    return outputs.softmax(axis=1).max(axis=1)

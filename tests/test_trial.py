@@ -1,0 +1,212 @@
+"""One trial, re-formed warm for each test: what reaches the optimizer, what comes back, how failures end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import EXPERIMENTS, TrialByHand
+
+from raymx.config import load_experiment, parse_experiment
+from raymx.errors import KVStoreError, TrainingError
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def trial(ray_cluster: None) -> Iterator[TrialByHand]:
+    by_hand = TrialByHand([{"CPU": 1}, {"CPU": 3}, {"CPU": 3}])
+    yield by_hand
+    by_hand.close()
+
+
+def with_loop(loop: str, workers: int = 2, store: str = "dist_sync", **sections: Any) -> Any:
+    """An experiment around a loop of tests/loops.py."""
+    raw: dict[str, Any] = {
+        "name": "own_loop", "model": {"net": "resnet18_v1", "classes": 10},
+        "data": {"train": str(EXPERIMENTS / "data" / "fashion_mnist_val.rec"),
+                 "validation": str(EXPERIMENTS / "data" / "fashion_mnist_val.rec"), "image_shape": [1, 28, 28]},
+        "training": {"global_batch_size": workers, "base_lr": 0.1, "loop": f"loops:{loop}"},
+        "kvstore": {"type": store}, "resources": {"workers": workers}}
+    for section, keys in sections.items():
+        raw[section] = raw.get(section, {}) | keys
+    return parse_experiment(raw, str(TESTS))
+
+
+def values(row: dict[str, Any]) -> list[float]:
+    return [row[f"value_{i}"] for i in range(4)]
+
+
+COMPRESSED = [[0.5, -0.5, 0.0, 0.0], [0.5, -0.5, 0.5, 0.0], [0.5, -0.5, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("store", ["dist_sync", "dist_sync_device"])
+def test_two_bit_gives_exact_values(trial: TrialByHand, store: str) -> None:
+    """One worker pushes [.6, -.6, .3, -.01] three times at threshold 0.5; what is left is carried over."""
+    trial.begin(with_loop("push_fixed", workers=1, store=store, kvstore={
+        "type": store, "compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False}))
+    for expected in COMPRESSED:
+        np.testing.assert_allclose(values(trial.step()), expected, atol=1e-7)
+
+
+def test_two_bit_adds_up_over_workers(trial: TrialByHand) -> None:
+    trial.begin(with_loop("push_fixed", workers=2, kvstore={
+        "compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False}))
+    for expected in COMPRESSED:
+        np.testing.assert_allclose(values(trial.step()), 2 * np.array(expected), atol=1e-7)
+
+
+@pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
+def test_two_bit_reaches_the_servers_optimizer(trial: TrialByHand, store: str) -> None:
+    """Weights start at 0, the rate is 0.1 (async 0.075), B is 1."""
+    trial.begin(with_loop("push_fixed", workers=1, store=store, kvstore={
+        "type": store, "compression": {"type": "2bit", "threshold": 0.5}}))
+    rate = 0.1 * (0.75 if store == "dist_async" else 1.0)
+    for step in range(3):
+        expected = -rate * np.sum(COMPRESSED[:step + 1], axis=0)
+        np.testing.assert_allclose(values(trial.step()), expected, atol=1e-6)
+
+
+def test_two_bit_between_two_devices(trial: TrialByHand) -> None:
+    trial.begin(with_loop("push_fixed", workers=1, store="device", resources={"workers": 1, "cpu_devices_per_worker": 2},
+                          kvstore={"type": "device", "compression": {"type": "2bit", "threshold": 0.5},
+                                   "update_on_kvstore": False}))
+    for expected in COMPRESSED:
+        np.testing.assert_allclose(values(trial.step()), 2 * np.array(expected), atol=1e-7)
+
+
+@pytest.mark.parametrize(("store", "update_on_kvstore"), [
+    ("dist_sync", True), ("dist_sync", False), ("device", True), ("device", False)])
+def test_rates_and_multipliers_reach_the_optimizer(trial: TrialByHand, store: str, update_on_kvstore: bool) -> None:
+    """Warmup over four steps, lr_mult 2 and 0, wd_mult 3, and a rate by hand, on the servers and elsewhere.
+
+    1,000 records at B = 250 are four steps an epoch, so one epoch of warmup is four; every worker pushes -1, and the
+    optimizer divides by B.
+    """
+    workers = 1 if store == "device" else 2
+    trial.begin(with_loop("rates", workers=workers, store=store, training={
+        "global_batch_size": 250, "base_lr": 100.0, "warmup_epochs": 1.0, "epochs": 9,
+        "loop": "loops:rates", "optimizer": {"name": "sgd", "wd": 0.0001}},
+        kvstore={"type": store, "update_on_kvstore": update_on_kvstore}))
+    decayed = 1.0
+    for rate in (25.0, 50.0, 75.0, 100.0, 100.0, 0.5):
+        row = trial.step()
+        assert row["learning_rate"] == pytest.approx(rate)
+        assert row["moved_plain"] == pytest.approx(rate * workers / 250, rel=1e-4)
+        assert row["moved_doubled"] == pytest.approx(2 * rate * workers / 250, rel=1e-4)
+        assert row["moved_frozen"] == 0.0
+        assert row["moved_decayed"] == pytest.approx(-rate * 3 * 0.0001 * decayed, rel=1e-3)
+        decayed += row["moved_decayed"]
+
+
+def test_a_users_own_loop_trains(trial: TrialByHand) -> None:
+    trial.begin(with_loop("plain_gluon", model={"net": "own_nets:small", "classes": 10}, training={
+        "epochs": 2, "global_batch_size": 64, "base_lr": 0.1, "loop": "loops:plain_gluon"}))
+    rows = trial.run()
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert rows[-1]["validation_accuracy"] > 0.5
+    assert rows[-1]["validated"] == 1000        # every record once, over both workers
+    assert rows[-1]["samples_per_sec"] > 0
+
+
+def test_the_default_loop_with_a_users_net_loss_and_metric(trial: TrialByHand) -> None:
+    trial.begin(with_loop("", training={"epochs": 1, "global_batch_size": 64, "base_lr": 0.1, "loop": "default"}, model={
+        "net": "own_nets:small", "classes": 10, "loss": "own_nets:half_loss", "metric": "own_nets:confidence"}))
+    row = trial.step()
+    assert 0.1 < row["validation_confidence"] < 1.0
+    assert row["train_loss"] > 0
+
+
+@pytest.mark.parametrize(("net", "reason"), [
+    ("not_hybrid", "it is a Block and no HybridBlock"), ("breaks_hybrid", "asnumpy"), ("cheats", "differ")])
+def test_a_net_that_cannot_be_hybridized_trains_with_a_warning(trial: TrialByHand, net: str, reason: str) -> None:
+    from raymx.cluster.board import Board
+
+    trial.begin(with_loop("", training={"epochs": 1, "global_batch_size": 64, "base_lr": 0.1, "loop": "default"},
+                          model={"net": f"own_nets:{net}", "classes": 10}))
+    assert trial.step()["validation_accuracy"] > 0.2
+    warnings = Board(trial.run_id).read("default")["warnings"]
+    assert any("runs without hybridize" in text and reason in text for text in warnings), warnings
+
+
+def test_stopped_in_an_epoch_and_resumed_is_bitwise_the_same(trial: TrialByHand, tmp_path: Path) -> None:
+    """The default experiment, stopped within its first epoch: the same figures as undisturbed."""
+    experiment = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"training.epochs": 2})
+    undisturbed = trial.begin(experiment).run()
+    stopped = trial.begin(experiment).stop_in_the_middle(lambda progress: progress.get("step", 0) >= 5)
+    assert 0 < stopped["epoch"] < 1
+    saved = trial.save(tmp_path / "middle")
+    assert saved.epoch == 0
+    assert 5 <= saved.step < 47
+    trial.begin(experiment).restore(tmp_path / "middle")
+    resumed = trial.run()
+    for before, after in zip(undisturbed, resumed, strict=True):
+        for name in ("train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "learning_rate"):
+            assert after[name] == before[name], name
+
+
+@pytest.mark.parametrize("optimizer", [{"name": "adam"}, {"name": "sgd", "momentum": 0.9}])
+@pytest.mark.parametrize("update_on_kvstore", [True, False])
+def test_optimizer_state_survives_a_restore(trial: TrialByHand, tmp_path: Path, optimizer: dict[str, Any],
+                                            update_on_kvstore: bool) -> None:
+    experiment = with_loop("", training={"epochs": 2, "global_batch_size": 250, "base_lr": 0.01, "loop": "default",
+                                         "optimizer": optimizer}, model={"net": "own_nets:small", "classes": 10},
+                           kvstore={"type": "dist_sync", "servers": 2, "update_on_kvstore": update_on_kvstore})
+    trial.begin(experiment).step()
+    trial.save(tmp_path)
+    expected = trial.step()
+    trial.begin(experiment).restore(tmp_path)
+    assert trial.step()["train_loss"] == expected["train_loss"]
+
+
+def test_an_error_in_one_worker_names_the_users_line(trial: TrialByHand) -> None:
+    trial.begin(with_loop("fails_at_step_three", training={"global_batch_size": 64, "loop": "loops:fails_at_step_three"},
+                          model={"net": "own_nets:small", "classes": 10}))
+    begun = time.monotonic()
+    with pytest.raises(TrainingError) as failure:
+        trial.step()
+    assert "worker 1 of 2: ValueError: the third step went wrong" in str(failure.value)
+    assert "loops.py" in str(failure.value)
+    assert "in fails_at_step_three" in str(failure.value)
+    assert time.monotonic() - begun < 60        # and the other worker, which waits for its push, is not waited for
+
+
+def test_an_error_of_the_optimizer_on_a_server_ends_the_trial(trial: TrialByHand) -> None:
+    trial.begin(with_loop("push_fixed", training={"global_batch_size": 2, "loop": "loops:push_fixed",
+                                                  "optimizer": {"name": "loops:Exploding"}}))
+    with pytest.raises(TrainingError, match="this optimizer has a bug"):
+        trial.run()
+
+
+def test_an_error_of_the_optimizer_in_the_store_of_a_worker_ends_the_trial(trial: TrialByHand) -> None:
+    trial.begin(with_loop("push_fixed", workers=1, store="device", training={
+        "global_batch_size": 2, "loop": "loops:push_fixed", "optimizer": {"name": "loops:Exploding"}}))
+    with pytest.raises(TrainingError, match="this optimizer has a bug"):
+        trial.run()
+
+
+def test_a_reference_kept_to_the_store_costs_a_cold_start_only(trial: TrialByHand) -> None:
+    trial.begin(with_loop("keeps_store")).step()
+    trial.begin(with_loop("push_fixed"))
+    assert len(values(trial.step())) == 4
+
+
+def test_gpus_asked_for_and_none_there(trial: TrialByHand, ray_cluster: None) -> None:
+    """Ray has logical GPUs, MXNet's CPU build sees none."""
+    import ray
+
+    from raymx.cluster.roles import Process, Worker
+
+    worker = Worker.options(num_cpus=1).remote(Process())
+    with pytest.raises(KVStoreError, match=r"resources.gpus_per_worker is 1, but MXNet sees 0 GPUs"):
+        try:
+            ray.get(worker.join.remote({}, "device", 1), timeout=60)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+    ray.kill(worker)
