@@ -26,7 +26,15 @@ HERE = Path(__file__).resolve().parent
 SHARED_PEER = HERE.parents[1] / "shared" / "peers" / "native_ps.py"
 PEER = SHARED_PEER if SHARED_PEER.exists() else HERE / "native.py"
 STEPS, BATCH, LAYERS = 30, 32, [2048, 2048, 1024]
-RAY_START = "import ray; ray.init('local', num_cpus=6, include_dashboard=False, logging_level=40)"
+RAY_START = """
+import time, ray
+class Empty:
+    def answer(self): pass
+ray.init("local", num_cpus=6, include_dashboard=False, logging_level=40)
+print(time.time())
+ray.get(ray.remote(Empty).remote().answer.remote())
+print(time.time())
+"""
 
 
 def experiment(store: str, **options: Any) -> dict[str, Any]:
@@ -47,12 +55,13 @@ def peer(store: str) -> dict[str, float]:
     return {name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", run.stdout)}
 
 
-def ray_start_s() -> float:
-    """Until a process has imported Ray and started it on this machine, and does nothing with it."""
+def ray_start_s() -> tuple[float, float]:
+    """Ray's own start: until a process has imported and started it here, and until its first empty actor answers."""
     begun = time.time()
-    run = subprocess.run([sys.executable, "-c", RAY_START + "; import time; print(time.time())"], text=True, check=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120)
-    return float(run.stdout) - begun
+    run = subprocess.run([sys.executable, "-c", RAY_START], text=True, check=True, stdout=subprocess.PIPE,
+                         stderr=subprocess.DEVNULL, timeout=120)
+    started, answered = map(float, run.stdout.split())
+    return started - begun, answered - begun
 
 
 def cold_first_step_s(folder: Path) -> float:
@@ -114,10 +123,12 @@ def main() -> int:
 
 def measure(folder: Path, pairs: int, cold: int) -> tuple[list[Figure], list[str]]:
     starts = [(cold_first_step_s(folder), peer("dist_sync")["first_step_s"], ray_start_s()) for _ in range(cold)]
-    ours, native, ray_start = (median(column) for column in zip(*starts, strict=True))
+    ours, native = (median(start[i] for start in starts) for i in (0, 1))
+    ray_started, ray_start = (median(start[2][i] for start in starts) for i in (0, 1))
     figures = [Figure("cold first step, s", ours, native, ours / native, f"<= 1.5 x peer + Ray {ray_start:.1f} s",
                       ours <= 1.5 * native + ray_start)]
-    notes = [f"Ray's own start: {spread([start[2] for start in starts])} s",
+    notes = [f"Ray's own start, until its first empty actor answers: {spread([start[2][1] for start in starts])} s "
+             f"(ray.init alone: median {ray_started:.1f} s)",
              f"cold first step: {spread([start[0] for start in starts])} s; "
              f"peer {spread([start[1] for start in starts])} s"]
     warm = Warm(folder)

@@ -28,15 +28,15 @@ class Display:
         self._clear()
         print(text, file=self._stream, flush=True)
 
-    def head(self, experiment: Experiment, plan: Plan, logical_cpus: int | None) -> None:
-        """What is going to run, and where."""
+    def head(self, experiment: Experiment, plan: Plan, started: str) -> None:
+        """What is going to run, and where; ``started`` says so when raymx started Ray itself."""
         self._epochs = experiment.training.epochs
         servers = len(plan.server_bundles)
         self.say(f"raymx {__version__}: {experiment.name}, {experiment.model.net}, {count(len(plan.worker_bundles), 'worker')}"
                  + (f" and {count(servers, 'server')}" if servers else "")
                  + f", {rules.resolved_store_type(experiment)}, {experiment.precision.dtype}")
-        if logical_cpus is not None:
-            self.say(f"started Ray on this machine, with the {logical_cpus} logical CPUs that the plan needs")
+        if started:
+            self.say(started)
         self.warnings(rules.notes(experiment), "note")
 
     def warnings(self, texts: Iterable[str], word: str = "warning") -> None:
@@ -58,15 +58,14 @@ class Display:
 
     def end(self, summary: Mapping[str, Any], path: str) -> None:
         """How it ended and where everything is."""
-        final, best = summary["final"], summary["best"]
+        best = summary["best"]
         self.say(f"{summary['state']} after {summary['wall_s']:.0f} s" + (
-            f": {best['metric']} {final[best['metric']]:.4f}, best {best['value']:.4f} in epoch {best['epoch']:g}"
-            if best else ""))
+            f": best {best['metric']} {best['value']:.4f} in epoch {best['epoch']:g}" if best else ""))
         self.say(f"results     {path}")
         if summary["parameters"]:
             self.say(f"parameters  {summary['parameters']}")
         if summary["state"] != "finished":
-            self.say(f"go on with  python -m raymx.run EXPERIMENT --resume {path}")
+            self.say(f"go on with  python -m raymx.run --resume {path}")
 
     def _clear(self) -> None:
         if self._shown_live:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import glob
+import importlib
 import logging
 import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Sequence
@@ -16,49 +18,73 @@ from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
 from raymx.config import Experiment
 from raymx.display import Display
-from raymx.errors import KVStoreError, PlacementError
-from raymx.watch import Watch
+from raymx.errors import PlacementError
+from raymx.interrupt import Interrupt
 
 EXIT_OK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 130
 
 
 def dry_run(experiment: Experiment, address: str | None) -> int:
-    """Print the resolved experiment and the placement. With an address it looks at that cluster; it starts nothing."""
+    """Print the resolved experiment and the placement; the exit code says whether it can run.
+
+    With an address (or RAY_ADDRESS) it looks at that cluster. It starts nothing.
+    """
     print(config.to_yaml(experiment))
     nodes = None
-    if address:
-        connect(experiment, address, verbose=False)
+    if cluster_address(address):
+        connect(experiment, address, verbose=False, ship=False)
         nodes = cluster_nodes()
-    gpus = resolved_gpus(experiment, nodes or [NodeResources("this machine", os.cpu_count() or 1, local_gpus())])
-    plan = placement.plan(experiment, gpus)
+    here = [NodeResources("this machine", float("inf"), local_gpus())]
+    plan = placement.plan(experiment, resolved_gpus(experiment, nodes or here))
     print(placement.describe(experiment, plan, nodes))
     for note in rules.notes(experiment):
         print(f"note: {note}")
-    return 0
+    check_cluster(experiment, plan, nodes or here)
+    return EXIT_OK
 
 
-def connect(experiment: Experiment, address: str | None, *, verbose: bool) -> bool:
-    """Connect to the cluster at ``address``, or start Ray here with the logical CPUs of the plan; whether it did."""
+def check_cluster(experiment: Experiment, plan: placement.Plan, nodes: Sequence[NodeResources]) -> None:
+    """Raise an error of the rules, or PlacementError, when the experiment cannot run on these nodes."""
+    rules.check(experiment, gpus_available=int(sum(node.gpu for node in nodes)))
+    placement.check_fit(plan, nodes)
+
+
+def cluster_address(address: str | None) -> str | None:
+    return address or os.environ.get("RAY_ADDRESS") or None
+
+
+def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship: bool = True) -> str:
+    """Connect to the cluster, or start Ray here with the logical CPUs of the plan, and say so in words ("" when not).
+
+    To a cluster the experiment's folder travels as Ray's working directory, unless ``ship`` is false.
+    """
     quieten(verbose)
     import ray
 
-    address = address or os.environ.get("RAY_ADDRESS")
+    # Tune takes more than a second to import, and ray.init waits for other processes most of its time.
+    threading.Thread(target=importlib.import_module, args=["raymx.trial"], daemon=True).start()
+    address = cluster_address(address)
     common: dict[str, Any] = {"logging_level": logging.INFO if verbose else logging.ERROR, "log_to_driver": verbose,
                               "configure_logging": verbose}
     if address:
+        environment = {"working_dir": experiment.directory} if ship else {}
         try:
-            ray.init(address, runtime_env={"working_dir": experiment.directory}, **common)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise KVStoreError(f"no Ray cluster at --address {address}: {str(error).strip().splitlines()[0]}; a "
-                               "cluster made by `ray up` has a token of its own, so run on its head (`ray exec`, `ray "
-                               "attach`) or copy its ~/.ray/auth_token") from None
-        return False
+            ray.init(address, runtime_env=environment, **common)
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise PlacementError(
+                f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
+                f"{str(error).strip().splitlines()[0]}; is it running (`ray status`)? A cluster made by `ray up` has a "
+                "token of its own: run on its head (`ray exec`, `ray attach`) or copy its ~/.ray/auth_token. The "
+                f"experiment's folder {experiment.directory} is sent along and may hold 512 MiB") from None
+        return ""
     cpus = placement.logical_cpus(placement.plan(experiment, resolved_gpus(experiment, [
         NodeResources("this machine", float("inf"), local_gpus())])))
     # Ray ends idle processes beyond one a CPU, and counts actors too: the data streams would start theirs every epoch.
     os.environ.setdefault("RAY_num_workers_soft_limit", str(4 * max(cpus, os.cpu_count() or 1)))
-    ray.init("local", num_cpus=max(cpus, os.cpu_count() or 1), include_dashboard=False, **common)
-    return True
+    cores = os.cpu_count() or 1
+    ray.init("local", num_cpus=max(cpus, cores), include_dashboard=False, **common)
+    return (f"started Ray on this machine with {max(cpus, cores)} logical CPUs: the plan needs {cpus}, the machine has "
+            f"{cores} cores")
 
 
 def quieten(verbose: bool) -> None:
@@ -107,32 +133,35 @@ class Run:
     def execute(self) -> int:
         """Train to the end, or until Ctrl-C; the exit code. Raises RaymxError with what went wrong."""
         began = time.time()
-        folder = results.new_folder(self.experiment) if self._resume is None else self._resumed_folder()
-        with Watch(folder, self._display) as watch:
-            started_here = connect(self.experiment, self._address, verbose=self._verbose)
+        folder = self._resumed_folder() if self._resume is not None else results.new_folder(
+            self._storage_path, self.experiment)
+        with Interrupt() as interrupt:
+            started = connect(self.experiment, self._address, verbose=self._verbose)
             import ray
             try:
                 gpus, plan = self._placed()
-                self._display.head(self.experiment, plan, placement.logical_cpus(plan) if started_here else None)
-                watch.start()
-                tuner = self._tuner(folder, gpus)
-                result = tuner.fit()[0]
-                watch.stop()
-                return self._close(result, folder, began, watch)
+                self._display.head(self.experiment, plan, started)
+                from raymx.watch import Watch
+
+                with Watch(folder, self._display, interrupt):
+                    result = self._tuner(folder, gpus).fit()[0]
+                return self._close(result, folder, began, interrupt)
             finally:
                 ray.shutdown()
 
     def _placed(self) -> tuple[int, placement.Plan]:
         nodes = cluster_nodes()
         gpus = resolved_gpus(self.experiment, nodes)
-        rules.check(self.experiment, gpus_available=int(sum(node.gpu for node in nodes)))
         plan = placement.plan(self.experiment, gpus)
-        placement.check_fit(plan, nodes)
+        check_cluster(self.experiment, plan, nodes)
+        if len(nodes) > 1 and "://" not in self._storage_path:
+            self._display.warnings([f"the cluster has {len(nodes)} nodes: --storage-path {self._storage_path} must be a "
+                                    "folder that all of them share, or a URI"], "note")
         return gpus, plan
 
     def _resumed_folder(self) -> str:
-        assert self._resume is not None
-        path = results.find_run(self._storage_path, self.experiment.name, self._resume)
+        path = results.storage_path(self._resume) if self._resume else results.newest_run(
+            self._storage_path, self.experiment.name)
         results.check_same(self.experiment, path)
         self._storage_path, folder = os.path.split(path)
         return folder
@@ -148,7 +177,7 @@ class Run:
         if self._resume is not None:
             return tune.Tuner.restore(os.path.join(self._storage_path, folder), Trial, resume_unfinished=True,
                                       resume_errored=True, param_space=space)
-        results.write(self._storage_path, folder, results.EXPERIMENT, config.to_yaml(self.experiment))
+        results.record(self._storage_path, folder, self.experiment)
         metric, mode = results.best_metric(self.experiment)
         return tune.Tuner(
             Trial, param_space=space, tune_config=tune.TuneConfig(reuse_actors=True),
@@ -158,10 +187,10 @@ class Run:
                     num_to_keep=self.experiment.checkpoint.keep_best, checkpoint_score_attribute=metric,
                     checkpoint_score_order=mode, checkpoint_frequency=1, checkpoint_at_end=True)))
 
-    def _close(self, result: Any, folder: str, began: float, watch: Watch) -> int:
+    def _close(self, result: Any, folder: str, began: float, interrupt: Interrupt) -> int:
         """Say how it ended, and write the summary."""
         error = results.root_cause(result.error)
-        interrupted = watch.interrupted and not (result.metrics or {}).get("done")
+        interrupted = interrupt.requested and not (result.metrics or {}).get("done")
         state = "interrupted" if interrupted else "failed" if error else "finished"
         summary = results.summary(self.experiment, result, state, began)
         results.write(self._storage_path, folder, results.SUMMARY, results.as_json(summary))

@@ -1,12 +1,22 @@
-"""Find what a ``module:function`` of an experiment names."""
+"""Find what an experiment names: its folder on this node, and the objects of its ``module:function``."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
 from raymx.errors import ExperimentError
+
+
+def folder_here(directory: str) -> str:
+    """The experiment's folder on this node: the same path where it exists, else where Ray unpacked it.
+
+    Ray starts a process in the job's working directory, which is the experiment's folder on a cluster (see
+    raymx.driver.connect). Call it before anything changes the directory.
+    """
+    return directory if os.path.isdir(directory) else os.getcwd()
 
 
 def load_object(name: str, directory: str) -> Any:

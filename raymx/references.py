@@ -16,10 +16,12 @@ from raymx.names import did_you_mean, nearest
 
 
 def data_problem(path: str) -> str | None:
-    """Why the data at ``path`` (absolute file, folder or glob pattern; a URI is not looked at) cannot be read."""
+    """Why the records at ``path`` (an absolute file, or a glob pattern) cannot be read."""
     if "://" in path:
-        return None
-    found = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
+        return "records are read from local or shared file systems only: copy the file to one that every node has"
+    if os.path.isdir(path):
+        return f"{path} is a folder; name its files: {os.path.join(path, '*.rec')}"
+    found = [path] if os.path.exists(path) else sorted(glob.glob(path))
     if not found and glob.has_magic(path):
         return f"no file matches {path}"
     if not found:
@@ -30,8 +32,7 @@ def data_problem(path: str) -> str | None:
 def _unreadable(path: str) -> str | None:
     if not os.access(path, os.R_OK):
         return f"{path} may not be read by this user: change its permissions"
-    empty = not os.listdir(path) if os.path.isdir(path) else os.path.getsize(path) == 0
-    return f"{path} is empty" if empty else None
+    return f"{path} is empty" if os.path.getsize(path) == 0 else None
 
 
 def _beside(path: Path) -> str:

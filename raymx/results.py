@@ -7,19 +7,18 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
-from raymx import __version__, rules
-from raymx.config import Experiment
+from raymx import __version__, rules, yaml_text
+from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError, KVStoreError, RaymxError
 from raymx.training.checkpoint import PARAMETERS
 
-EXPERIMENT, SUMMARY = "experiment.yaml", "summary.json"
+RUN, SUMMARY = "run.yaml", "summary.json"
 DEFAULT_STORAGE = "~/ray_results"       # Ray's own
 
 
@@ -29,20 +28,33 @@ def storage_path(path: str | None) -> str:
     return path if "://" in path else os.path.abspath(os.path.expanduser(path))
 
 
-def new_folder(experiment: Experiment) -> str:
+def new_folder(storage: str, experiment: Experiment) -> str:
     """A folder name for a new run; sorted by name, runs of one experiment are sorted by time."""
-    return f"{experiment.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    folder = f"{experiment.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    while _exists(os.path.join(storage, folder)):
+        folder += "+"
+    return folder
 
 
-def find_run(storage: str, name: str, wanted: str) -> str:
-    """The path of the run to resume: ``wanted`` or, when that is empty, the newest run of ``name``."""
-    if wanted:
-        path = storage_path(wanted)
-        if not _exists(os.path.join(path, EXPERIMENT)):
-            raise ExperimentError(f"--resume {wanted}: no run is there (no {EXPERIMENT} in {path})")
-        return path
-    runs = [run for run in _folders(storage)
-            if run.startswith(f"{name}_") and _exists(os.path.join(storage, run, EXPERIMENT))]
+def record(storage: str, folder: str, experiment: Experiment) -> None:
+    """Write down what the run is, for `--resume`."""
+    write(storage, folder, RUN, yaml_text.dump({"directory": experiment.directory,
+                                                "experiment": experiment.to_dict()}))
+
+
+def experiment_of(path: str) -> Experiment:
+    """The experiment of a run's folder. Raises ExperimentError when no run is there."""
+    path = storage_path(path)
+    if not _exists(os.path.join(path, RUN)):
+        raise ExperimentError(f"--resume {path}: no run is there (it has no {RUN})")
+    run = yaml_text.parse(_read(os.path.join(path, RUN)), os.path.join(path, RUN))
+    return parse_experiment(run["experiment"], run["directory"])
+
+
+def newest_run(storage: str, name: str) -> str:
+    """The path of the newest run of the experiment ``name``."""
+    pattern = re.compile(re.escape(name) + r"_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\+*")
+    runs = [run for run in _folders(storage) if pattern.fullmatch(run) and _exists(os.path.join(storage, run, RUN))]
     if not runs:
         raise ExperimentError(f"--resume: no run of {name} is in {storage}; give its folder, or --storage-path")
     return os.path.join(storage, max(runs))
@@ -50,8 +62,7 @@ def find_run(storage: str, name: str, wanted: str) -> str:
 
 def check_same(experiment: Experiment, path: str) -> None:
     """Raise ExperimentError when a run was of another experiment: it goes on as what it was."""
-    before = _flat(yaml.safe_load(_read(os.path.join(path, EXPERIMENT))))
-    now = _flat(experiment.to_dict())
+    before, now = _flat(experiment_of(path).to_dict()), _flat(experiment.to_dict())
     changed = [f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
                for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:
@@ -78,7 +89,7 @@ def summary(experiment: Experiment, result: Any, state: str, began: float) -> di
     if frame is not None and metric in frame and frame[metric].notna().any():
         at = frame[metric].idxmax() if mode == "max" else frame[metric].idxmin()
         best = {"metric": metric, "mode": mode, "value": float(frame[metric][at]), "epoch": float(frame["epoch"][at])}
-    checkpoint = result.get_best_checkpoint(metric, mode) if best else result.checkpoint
+    checkpoint = _best_checkpoint(result, metric, mode) if best else result.checkpoint
     error = root_cause(result.error)
     final = {name: value for name, value in (result.metrics or {}).items() if name not in ("config", "experiment")}
     return {
@@ -88,6 +99,13 @@ def summary(experiment: Experiment, result: Any, state: str, began: float) -> di
         "kvstore_type": rules.resolved_store_type(experiment), "experiment": experiment.to_dict(),
         "directory": experiment.directory, "git_commit": _git_commit(experiment.directory),
         "versions": _versions(), "hardware": _hardware()}
+
+
+def _best_checkpoint(result: Any, metric: str, mode: str) -> Any:
+    try:
+        return result.get_best_checkpoint(metric, mode)
+    except RuntimeError:        # none of those kept has the metric: saved before its first value
+        return result.checkpoint
 
 
 def root_cause(error: Any) -> RaymxError | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from raymx import config, options, rules
+from raymx.config import Experiment
 from raymx.errors import ExperimentError, RaymxError
 
 EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
@@ -16,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Errors of the user's are one message on stderr."""
     args = options.parser().parse_args(arguments)
     try:
-        experiment = config.load_experiment(args.experiment or default_experiment(), options.overrides(args))
+        experiment = _experiment(args)
         config.check_files(experiment)
         rules.check(experiment)
         if args.dry_run:
@@ -30,6 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _experiment(args: argparse.Namespace) -> Experiment:
+    """What the command line names: an experiment file, or the run to resume, with its overrides."""
+    overrides = options.overrides(args)
+    if args.resume and not args.experiment:
+        from raymx import results
+        before = results.experiment_of(args.resume)
+        return config.parse_experiment(before.to_dict(), before.directory, overrides)
+    return config.load_experiment(args.experiment or default_experiment(), overrides)
 
 
 def default_experiment() -> str:

@@ -14,7 +14,7 @@ from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT
 from raymx import rules
 from raymx.cluster import placement
 from raymx.cluster.board import Board
-from raymx.cluster.group import RoleGroup
+from raymx.cluster.group import Interrupted, RoleGroup
 from raymx.config import Experiment, parse_experiment
 from raymx.errors import TrainingError
 from raymx.kvstore import env
@@ -47,9 +47,11 @@ class Trial(tune.Trainable):
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """End this generation in good order; the next one is formed in the same warm processes."""
+        begun = time.monotonic()
         self._group.dissolve()
         self._configure(new_config)
         self._group.plan = self._plan
+        self._form_s = time.monotonic() - begun
         return True
 
     def _configure(self, config: Mapping[str, Any]) -> None:
@@ -60,9 +62,10 @@ class Trial(tune.Trainable):
         self._saved: checkpoint.Saved | None = None
         self._names: list[str] = []             # of the servers' keys
         self._sizes: dict[int, int] = {}        # elements of each of them
-        self._validation: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}    # the last of each: Tune expects its objective in every row
         self._warnings: list[str] = []
         self._pausing = self._finished = False
+        self._form_s = 0.0                      # to dissolve the last generation and form this one
         self._seen = (0, 0.0, 0)                # epoch, time and step of the last progress post
 
     # Steps
@@ -73,16 +76,18 @@ class Trial(tune.Trainable):
             return {**(self._last_result or {}), RESULT_DUPLICATE: True}
         try:
             return self._advance()
+        except Interrupted:         # nothing was trained yet, and Tune is about to end this process
+            return {**(self._last_result or {}), RESULT_DUPLICATE: True}
         except BaseException:
             self._group.kill()
-            if self._board.stop_requested():    # nothing was trained yet, and Tune is about to end this process
-                return self._last_result or {}
             raise
 
     def _advance(self) -> dict[str, Any]:
         if self._group.generation is None:
             self._post("forming", {})
+            begun = time.monotonic()
             self._group.form(self._experiment, self._gpus, self._saved, self._board.stop_requested)
+            self._form_s += time.monotonic() - begun
         else:
             self._group.answer_all()
         while True:
@@ -105,7 +110,7 @@ class Trial(tune.Trainable):
         self._board.post(self.trial_id, {"phase": phase, "warnings": self._warnings, **progress})
 
     def _speed(self, progress: list[dict[str, Any]]) -> float | None:
-        """Samples a second since the last look, all workers together."""
+        """Samples a second since the first look at this epoch, all workers together."""
         epoch, step, now = progress[0].get("epoch", 0), progress[0].get("step", 0), time.monotonic()
         last_epoch, last_time, last_step = self._seen
         if epoch != last_epoch or step < last_step or not last_time:
@@ -143,7 +148,7 @@ class Trial(tune.Trainable):
             self._group.answer(behind)
             return None
         position = self._position()
-        return {"epoch": position, **self._validation, "num_workers": len(events), SHOULD_CHECKPOINT: True}
+        return {"epoch": position, **self._metrics, "num_workers": len(events), SHOULD_CHECKPOINT: True}
 
     def _position(self) -> float:
         """Epochs done, with the part of the current one."""
@@ -182,15 +187,16 @@ class Trial(tune.Trainable):
     def _row(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
         """A row of results out of all workers' reports."""
         self._watch()
+        self._warn_of_refused_commands()
         metrics, meters = reports[0]["metrics"], [report["meter"] for report in reports]
-        self._validation |= {name: value for name, value in metrics.items() if name.startswith("validation_")}
+        self._metrics |= metrics
         train_s = max(meter["train_s"] for meter in meters)
         epoch = reports[0]["epoch"]
         self._finished = epoch >= self._experiment.training.epochs
         return {
-            "epoch": epoch, **self._validation, **metrics, "num_workers": len(reports),
+            "epoch": epoch, **self._metrics, "num_workers": len(reports),
             "samples_per_sec": sum(meter["samples"] for meter in meters) / train_s if train_s else math.nan,
-            "first_step_s": max(meter["first_step_s"] for meter in meters),
+            "form_s": self._form_s, "first_step_s": max(meter["first_step_s"] for meter in meters),
             "data_wait_fraction": max(meter["data_wait_s"] / meter["train_s"] if meter["train_s"] else 0.0
                                       for meter in meters),
             "learning_rate": self._learning_rate(),
@@ -198,10 +204,17 @@ class Trial(tune.Trainable):
             "bytes_pulled": sum(report["bytes"][1] for report in reports),
             "steps": meters[0]["steps"], "train_s": train_s, DONE: self._finished}
 
+    def _warn_of_refused_commands(self) -> None:
+        for rank, commands in enumerate(self._group.on_servers("refused")):
+            text = (f"server {rank} refused commands {commands} from the network, which nobody in this run sends: is its "
+                    "port open to others?")
+            if commands and text not in self._warnings:
+                self._warnings.append(text)
+
     def _learning_rate(self) -> float:
         """The rate that the optimizer used in its last update, from where the optimizer is."""
         if self._names:
-            return float(max(self._group.on_servers("learning_rate"))[1])
+            return float(max(self._group.on_servers("last_update"))[1])
         rate = self._group.command("learning_rate")[0]
         return math.nan if rate is None else float(rate)
 
@@ -209,22 +222,23 @@ class Trial(tune.Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Parameters, optimizer state and position, while all loops wait at one place."""
-        snapshots = self._group.command("snapshot")
+        statistics = self._group.command("statistics")
+        mean = {name: total / len(statistics) for name, total in self._total(statistics).items()}
+        snapshots = self._group.command("snapshot", mean)
         first = snapshots[0]
-        state = dict(first["state"])
-        if "sums" in state:
-            state["sums"] = self._total([snapshot["state"]["sums"] for snapshot in snapshots])
         optimizer = first["optimizer"]
         if optimizer is None:
             whole = join(self._group.on_servers("state"), self._layout(), self._sizes)
             optimizer = rekey(whole, dict(enumerate(self._names)))
         checkpoint.write(checkpoint_dir, checkpoint.Saved(
-            first["parameters"], optimizer, first["epoch"], first["step"], state))
+            first["parameters"], optimizer, first["epoch"], first["step"], first["state"],
+            self._total([snapshot["sums"] for snapshot in snapshots]), self._metrics))
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Go on from a checkpoint: the next step forms a generation with it."""
         self._group.dissolve()
         self._saved = checkpoint.read(checkpoint_dir)
+        self._metrics = dict(self._saved.metrics)
 
     def cleanup(self) -> None:
         """Leave nothing running; a loop that has done its last report may finish what it does after it."""

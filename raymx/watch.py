@@ -18,45 +18,36 @@ from ray.tune import Callback
 
 from raymx.cluster.board import Board
 from raymx.display import Display
+from raymx.interrupt import Interrupt
 
 LOOK_S = 0.25
 SAVE_GRACE_S = 7.0      # for a trial to come to its next step's end and save; then it ends without
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Watch:
-    """A context: its signal handlers hold inside it, and its thread runs from `start` to `stop`."""
+    """A context: its thread runs inside it, and Tune's callbacks report to it."""
 
-    current: Watch | None = None        # what Tune's callbacks, which Tune pickles, report to
+    current: Watch | None = None        # for the callbacks, which Tune pickles
 
-    def __init__(self, run_id: str, display: Display) -> None:
-        self.interrupted = False
-        self._display, self._run_id = display, run_id
+    def __init__(self, run_id: str, display: Display, interrupt: Interrupt) -> None:
+        self._display, self._interrupt, self._board = display, interrupt, Board(run_id)
         self._trials: set[str] = set()
-        self._stop = threading.Event()
+        self._left = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True, name="raymx-watch")
         self._asked_at = 0.0
 
     def __enter__(self) -> Watch:
+        self._board.clear()
+        self._thread.start()
+        self._interrupt.listened_to = True
         Watch.current = self
-        self._handlers = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        self._interrupt.listened_to = False
+        self._left.set()
+        self._thread.join()
         Watch.current = None
-
-    def start(self) -> None:
-        self._board = Board(self._run_id)
-        self._board.clear()
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def on_start(self, trial_id: str) -> None:
         self._trials.add(trial_id)
@@ -70,15 +61,10 @@ class Watch:
         if self._asked_at:
             self._end_tune()
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        if self.interrupted or not self._thread.is_alive():
-            raise KeyboardInterrupt
-        self.interrupted = True
-
     def _look(self) -> None:
-        while not self._stop.wait(LOOK_S):
+        while not self._left.wait(LOOK_S):
             phases = [self._show(trial_id) for trial_id in sorted(self._trials)]
-            if self.interrupted and not self._asked_at:
+            if self._interrupt.requested and not self._asked_at:
                 self._ask_to_stop(any(phase == "training" for phase in phases))
             elif self._asked_at and time.monotonic() - self._asked_at > SAVE_GRACE_S:
                 self._end_tune()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,8 @@ class TrialByHand:
         from ray.util.placement_group import remove_placement_group
 
         if self._actor is not None:
+            logdir = self._ray.get(self._actor.__ray_call__.remote(lambda trial: trial.logdir))
             self._ray.get(self._actor.stop.remote(), timeout=60)
+            shutil.rmtree(logdir)
             self._ray.kill(self._actor)
         remove_placement_group(self.placement_group)

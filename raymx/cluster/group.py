@@ -46,6 +46,10 @@ class Generation:
     failures: dict[Any, str] = field(default_factory=dict)          # refs of wait_failure, by the server's name
 
 
+class Interrupted(KVStoreError):
+    """Forming was given up because somebody asked for it."""
+
+
 class RoleGroup:
     """The processes of one trial's roles, in its placement group."""
 
@@ -66,8 +70,8 @@ class RoleGroup:
              interrupted: Callable[[], bool] = lambda: False) -> Generation:
         """Form the next generation and start its loops; processes that fit are used again, the others started.
 
-        Raises KVStoreError when a role does not join in time or ``interrupted`` says so, or a role's own error when it
-        has one. Then nothing of the group is left running.
+        Raises KVStoreError when a role does not join in time, Interrupted when ``interrupted`` says so, or a role's own
+        error. Then nothing of the group is left running.
         """
         self._interrupted = interrupted
         try:
@@ -82,7 +86,8 @@ class RoleGroup:
 
     def start(self, experiment: Experiment, gpus_per_worker: int) -> None:
         """Start the processes that are missing, and do not wait for them: they import mxnet meanwhile."""
-        key = (experiment.kvstore.env, experiment.resources.cpus_per_worker, experiment.directory, gpus_per_worker)
+        key = (experiment.kvstore.env, experiment.resources.cpus_per_worker, experiment.kvstore.cpus_per_server,
+               experiment.directory, gpus_per_worker)
         if self._process_key not in (None, key):
             self.kill()                     # what was read at import cannot be changed in a process
         self._process_key = key
@@ -147,6 +152,8 @@ class RoleGroup:
                                 settings=env.settings_for(role, experiment.kvstore.env.model_dump()))
 
         generation.serving = {self._scheduler.serve.remote(environment("scheduler", 0)): "the KVStore scheduler"}
+        bound = self._scheduler.wait_bound.remote(root, root_port, local, FORM_TIMEOUT_S)
+        ray.wait([bound, *generation.serving], timeout=FORM_TIMEOUT_S)     # when it failed, _ranks says why
         for i, (server, bundle) in enumerate(zip(self._servers, self.plan.server_bundles, strict=True)):
             generation.serving[server.serve.remote(environment("server", bundle), store_type)] = f"server {i}"
         joins = [worker.join.remote(environment("worker", bundle), store_type, gpus)
@@ -165,7 +172,7 @@ class RoleGroup:
         while waiting:
             ready, _ = ray.wait([*waiting, *generation.serving], timeout=LOOK_S)
             if self._interrupted():
-                raise KVStoreError("stopped while the KVStore generation was formed")
+                raise Interrupted("stopped while the KVStore generation was formed")
             if not ready and time.monotonic() < deadline:
                 continue
             if not ready:
@@ -187,7 +194,7 @@ class RoleGroup:
         common = ray.put(saved)
         raw, total = experiment.to_dict(), len(self._workers)
         for rank, worker in enumerate(self.generation.workers):
-            task = Task(raw, experiment.directory, rank, total, self._number, bool(self._servers), devices, gpus > 0,
+            task = Task(raw, rank, total, self._number, bool(self._servers), devices, gpus > 0,
                         self._placement_group, bundle_of[worker])
             self.generation.loops[rank] = worker.run_loop.remote(task, common)
             self.generation.listening[rank] = worker.next_event.remote()
@@ -245,9 +252,10 @@ class RoleGroup:
         for worker in self._formed().workers:
             worker.hold.remote()
 
-    def command(self, name: str) -> list[Any]:
+    def command(self, name: str, argument: Any = None) -> list[Any]:
         """Have every waiting loop do ``name``; the results by rank."""
-        return self.ask([worker.command.remote(name) for worker in self._formed().workers], f"workers ({name})")
+        return self.ask([worker.command.remote(name, argument) for worker in self._formed().workers],
+                        f"workers ({name})")
 
     def progress(self) -> list[dict[str, Any]]:
         """Where each worker's loop is, by rank."""
@@ -267,7 +275,7 @@ class RoleGroup:
         return [self._get(ref, who) for ref in refs]
 
     def _check_ended(self, ref: Any, generation: Generation) -> None:
-        """Something ended that should not, or a loop returned, which its "end" event says too."""
+        """Something ended that goes on as long as the generation does: raise why."""
         if ref in generation.failures:
             failure = self._get(ref, generation.failures[ref])
             raise TrainingError(f"the optimizer failed on {generation.failures[ref]}:\n{failure}")
@@ -275,7 +283,8 @@ class RoleGroup:
             self._get(ref, generation.serving[ref])
             raise KVStoreError(f"{generation.serving[ref]} ended in the middle of the run")
         rank = next(rank for rank, loop in generation.loops.items() if loop == ref)
-        self._get(generation.loops.pop(rank), f"worker {rank}")
+        self._get(ref, f"worker {rank}")
+        raise KVStoreError(f"worker {rank} ended in the middle of the run")
 
     @staticmethod
     def _get(ref: Any, who: str) -> Any:
@@ -301,8 +310,8 @@ class RoleGroup:
         generation, self.generation = self.generation, None
         if generation is None:
             return True
-        ends = [generation.workers[rank].command.remote("end") for rank, event in generation.events.items()
-                if event.kind != "end" and rank not in generation.listening]
+        ends = [generation.workers[rank].command.remote("end") for rank in generation.events
+                if rank not in generation.listening]
         try:
             self._all_done([*ends, *generation.loops.values()])
             left = self._all_done([worker.leave.remote() for worker in generation.workers])
@@ -314,9 +323,11 @@ class RoleGroup:
         return all(left)
 
     def finish(self, timeout_s: float) -> None:
-        """Let loops that wait in their last report return. What they raise then is not the run's any more."""
-        self.answer_all()
-        _quietly(lambda: ray.get(list(self._formed().loops.values()), timeout=timeout_s))
+        """Let loops that wait in their last report do what they do after it. What they raise is not the run's now."""
+        generation = self._formed()
+        self.answer({rank: None for rank, event in generation.events.items()
+                     if event.kind == "report" and rank not in generation.listening})
+        _quietly(lambda: ray.get(list(generation.listening.values()), timeout=timeout_s))
 
     @staticmethod
     def _all_done(refs: list[Any]) -> list[Any]:

@@ -11,10 +11,11 @@ import logging
 import os
 import socket
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -22,6 +23,7 @@ import ray
 from raymx import native
 from raymx.cluster import cores
 from raymx.errors import KVStoreError, RaymxError, TrainingError
+from raymx.imports import folder_here
 from raymx.kvstore.env import socket_path
 from raymx.kvstore.server import HostedServer, enter_generation, serve_as_scheduler
 
@@ -41,7 +43,6 @@ class Task:
     """What a worker's loop is given for one generation."""
 
     experiment: Mapping[str, Any]
-    directory: str
     rank: int
     num_workers: int
     generation: int
@@ -73,6 +74,7 @@ class Server:
     """A KVStore server."""
 
     def __init__(self, process: Process) -> None:
+        self._directory = folder_here(process.directory)
         _prepare(process)
         self._server = HostedServer()
 
@@ -92,16 +94,16 @@ class Server:
     @ray.method(concurrency_group="control")
     def install(self, spec: Any, restored: Any) -> None:
         try:
-            self._server.install(spec, restored)
+            self._server.install(replace(spec, directory=self._directory), restored)
         except Exception as error:
-            raise _user_error("the optimizer cannot be made", error, spec.directory) from None
+            raise _user_error("the optimizer cannot be made", error, self._directory) from None
 
     @ray.method(concurrency_group="control")
     def state(self) -> Any:
         return self._server.updater().state()
 
     @ray.method(concurrency_group="control")
-    def learning_rate(self) -> tuple[int, float]:
+    def last_update(self) -> tuple[int, float]:
         """(number of updates, the rate of the last one)"""
         updater = self._server.updater()
         return updater.num_update, updater.learning_rate
@@ -112,7 +114,7 @@ class Server:
 
     @ray.method(concurrency_group="control")
     def refused(self) -> list[int]:
-        """Commands from the network that this server refused in this generation."""
+        """The commands from the network that this server refused in this generation, by their numbers."""
         return list(self._server.refused)
 
 
@@ -133,6 +135,16 @@ class KVScheduler:
         serve_as_scheduler(env, native.mxnet_library())
 
     @ray.method(concurrency_group="control")
+    def wait_bound(self, host: str, port: int, unix_socket: bool, timeout_s: float) -> bool:
+        """Whether the port is open within the time-out: a role that connects too early waits 100 ms to try again."""
+        deadline = time.monotonic() + timeout_s
+        while not _is_open(host, port, unix_socket):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)
+        return True
+
+    @ray.method(concurrency_group="control")
     def remove_sockets(self, ports: list[int]) -> None:
         """Remove the Unix sockets that killed roles left on this node."""
         for port in ports:
@@ -147,6 +159,7 @@ class Worker:
     """A KVStore worker: it has the store, the data stream and the training loop."""
 
     def __init__(self, process: Process) -> None:
+        self._directory = folder_here(process.directory)
         self._warnings = KeptWarnings()
         logging.getLogger("raymx").addHandler(self._warnings)
         _prepare(process)
@@ -176,13 +189,13 @@ class Worker:
         from raymx.training.channel import LoopEnded
 
         try:
-            _loop_of(task)(self._enter(task, saved))
+            _loop_of(task.experiment, self._directory)(self._enter(task, saved))
+            self._context.channel.ask("end")        # it can still be asked for a checkpoint
         except (LoopEnded, RaymxError) as error:
             if isinstance(error, RaymxError):
                 raise
         except BaseException as error:
-            raise _user_error(f"worker {task.rank} of {task.num_workers}", error, task.directory) from None
-        self._context.channel.end()
+            raise _user_error(f"worker {task.rank} of {task.num_workers}", error, self._directory) from None
 
     def _enter(self, task: Task, saved: Any) -> Any:
         import mxnet as mx
@@ -193,7 +206,7 @@ class Worker:
         device = mx.gpu if task.gpus else mx.cpu
         place = Place(task.rank, task.num_workers, task.generation, task.distributed, task.placement_group,
                       task.bundle_index)
-        self._context = WorkerContext(parse_experiment(task.experiment, task.directory), place, self._store,
+        self._context = WorkerContext(parse_experiment(task.experiment, self._directory), place, self._store,
                                       [device(i) for i in range(task.num_devices)], saved)
         self._entered.set()
         return self._context
@@ -219,20 +232,30 @@ class Worker:
     @ray.method(concurrency_group="control")
     def leave(self) -> bool:
         """Give the store up, which ends this worker's part in the generation; whether it is really gone."""
+        if self._context:
+            self._context.close()
         self._context = None
         self._entered.clear()
         store, self._store = weakref.ref(self._store), None
-        gc.collect()
+        if store() is not None:     # a cycle of the user's, perhaps
+            gc.collect()
         return store() is None
 
 
-def _loop_of(task: Task) -> Any:
-    name = task.experiment["training"]["loop"]
+def _loop_of(experiment: Mapping[str, Any], directory: str) -> Any:
+    name = experiment["training"]["loop"]
     if name == "default":
         from raymx.training.loop import train
         return train
     from raymx.imports import load_object
-    return load_object(name, task.directory)
+    return load_object(name, directory)
+
+
+def _is_open(host: str, port: int, unix_socket: bool) -> bool:
+    if unix_socket:
+        return os.path.exists(socket_path(port))
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
 
 
 class KeptWarnings(logging.Handler):

@@ -113,6 +113,10 @@ class Trainer:
         """The optimizer's state by key, or None where the servers have it."""
         return None if self._on_servers else self._updaters[0].state()
 
+    def close(self) -> None:
+        """Let go of the store."""
+        self._store = None
+
     def _install_here(self, spec: OptimizerSpec, restored: OptimizerState | None) -> None:
         on_store = self._settings.update_on_kvstore
         devices = 1 if on_store else len(self._params[0][1].list_ctx())

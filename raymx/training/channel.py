@@ -64,10 +64,6 @@ class Channel:
         self._hold_from = None
         self.ask("report", payload)
 
-    def end(self) -> None:
-        """The loop has returned: the last event, which expects no answer."""
-        self._events.put(Event("end", self._count))
-
     def next_event(self) -> Event:
         return self._events.get()
 

@@ -2,7 +2,7 @@
 
     net.params       Gluon's parameter file: net.load_parameters reads it
     optimizer.npz    arrays by "structural name/number"; read with allow_pickle=False
-    state.json       position, update counts, the loop's own state, and the checksums of the other two
+    state.json       position, update counts, metrics, the loop's own state, and checksums of the other two
 
 Nothing in it is ever unpickled, so a checkpoint cannot run code.
 """
@@ -15,7 +15,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,9 @@ class Saved:
     optimizer: OptimizerState       # canonical, by structural name
     epoch: int
     step: int                       # steps of that epoch already done
-    state: Mapping[str, Any]        # the loop's own
+    state: Mapping[str, Any] = field(default_factory=dict)      # the loop's own
+    sums: Mapping[str, float] = field(default_factory=dict)     # of the epoch so far, added over workers
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the last that were reported
 
 
 def write(folder: str, saved: Saved) -> None:
@@ -45,6 +47,7 @@ def write(folder: str, saved: Saved) -> None:
                            for i, array in enumerate(arrays)})
     files = {PARAMETERS: saved.parameters, OPTIMIZER: optimizer.getvalue()}
     state = {"format": FORMAT, "epoch": saved.epoch, "step": saved.step, "state": dict(saved.state),
+             "sums": dict(saved.sums), "metrics": dict(saved.metrics),
              "update_counts": saved.optimizer.counts,
              "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}}
     for name, data in {**files, STATE: json.dumps(state, indent=1).encode()}.items():
@@ -68,7 +71,7 @@ def read(folder: str) -> Saved:
         for label in sorted(stored.files, key=_label):
             arrays[_label(label)[0]].append(stored[label])
     return Saved(files[PARAMETERS], OptimizerState(dict(arrays), state["update_counts"]),
-                 state["epoch"], state["step"], state["state"])
+                 state["epoch"], state["step"], state["state"], state["sums"], state["metrics"])
 
 
 def _label(label: str) -> tuple[str, int]:

@@ -29,6 +29,7 @@ from mxnet import gluon
 from raymx import rules
 from raymx.config import Experiment
 from raymx.data.order import BatchPlan, Rows, epoch_order, validation_rows
+from raymx.data.records import RecordSet
 from raymx.errors import CheckpointError, DataError
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState, rekey
@@ -39,7 +40,7 @@ from raymx.training.checkpoint import Saved
 from raymx.training.meter import Meter
 
 if TYPE_CHECKING:
-    from raymx.data.stream import Batch, RecordSet
+    from raymx.data.stream import Batch
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class WorkerContext:
     """The one object that a loop needs. Everything here is called from the loop's thread.
 
     Attributes: ``experiment``; ``rank``, ``num_workers``, ``generation``; ``devices`` (mx.Context list); ``store``
-    (the KVStore); ``state`` (what the loop last gave to `report`, after a restore; else {}).
+    (the KVStore); after a restore ``state`` and ``sums`` (what the loop gave to `report` when it was saved; ``sums``
+    in rank 0 alone, added over the workers of then), else {}.
     """
 
     def __init__(self, experiment: Experiment, place: Place, store: Any, devices: list[mx.Context],
@@ -84,15 +86,18 @@ class WorkerContext:
         self.experiment, self.store, self.devices = experiment, store, devices
         self.rank, self.num_workers, self.generation = place.rank, place.num_workers, place.generation
         self.state: Mapping[str, Any] = saved.state if saved else {}
+        self.sums: Mapping[str, float] = saved.sums if saved and place.rank == 0 else {}
         self.meter = Meter()
         self.progress: dict[str, Any] = {}
-        self.channel = Channel({"snapshot": self._snapshot, "learning_rate": self._learning_rate})
+        self.channel = Channel({"statistics": self._statistics, "snapshot": self._snapshot,
+                                "learning_rate": self._learning_rate})
         self._place, self._saved = place, saved
         self._epoch, self._step = (saved.epoch, saved.step) if saved else (0, 0)
         self._trainer: Trainer | None = None
         self._params: Mapping[str, gluon.Parameter] = {}
         self._records: dict[str, RecordSet] = {}
-        self._state_source: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = self.state
+        self._state: Mapping[str, Any] = self.state
+        self._sums: Callable[[], Mapping[str, float]] = dict
 
     # What to train
 
@@ -203,8 +208,6 @@ class WorkerContext:
                          num_workers=self.num_workers, devices_per_worker=len(self.devices))
 
     def _open(self, which: str) -> RecordSet:
-        from raymx.data.stream import RecordSet     # here, since importing ray.data takes more than a second
-
         if which not in self._records:
             paths = getattr(self.experiment.data, which)
             if not paths:
@@ -214,7 +217,7 @@ class WorkerContext:
         return self._records[which]
 
     def _stream(self, which: str, rows: list[Rows]) -> Iterator[Batch]:
-        from raymx.data.stream import batches
+        from raymx.data.stream import batches       # here, since importing ray.data takes more than a second
 
         data = self.experiment.data
         return batches(self._open(which), rows, image_shape=data.image_shape, label_width=data.label_width,
@@ -252,24 +255,24 @@ class WorkerContext:
         self._average_statistics(net)
 
     def _average_statistics(self, net: gluon.Block) -> None:
-        params = {name: param for name, param in net._collect_params_with_prefix().items()
-                  if param.grad_req == "null" and not isinstance(param, gluon.Constant)}
+        params = _statistics(net._collect_params_with_prefix())
         if not params or self.num_workers * len(self.devices) == 1:
             return
         sums = self.total({name: param._reduce().asnumpy() for name, param in params.items()})
         for name, param in params.items():
             param.set_data(mx.nd.array(sums[name] / self.num_workers, dtype=param.dtype))
 
-    def report(self, metrics: Mapping[str, float] | None = None, *,
-               state: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None) -> None:
+    def report(self, metrics: Mapping[str, float] | None = None, *, state: Mapping[str, Any] | None = None,
+               sums: Callable[[], Mapping[str, float]] = dict) -> None:
         """Say where the loop is; here a run may be checkpointed or stopped.
 
         Without ``metrics`` it is a boundary between two steps, and costs nothing. With them (rank 0's count; see
-        `total`) it ends a step of the trial: a row of results. ``state``, or what it returns, is plain data that
-        ``ctx.state`` gives back after a restore.
+        `total`) it ends a step of the trial: a row of results. After a restore ``ctx.state`` gives ``state`` back
+        (plain data, the same in every worker), and ``ctx.sums`` what ``sums`` returned, added over all workers: it is
+        called only when a checkpoint is made here, so it may wait for the engine.
         """
-        if state is not None:
-            self._state_source = state
+        self._state = self._state if state is None else state
+        self._sums = sums
         if metrics is None:
             self.channel.boundary()
             return
@@ -277,15 +280,26 @@ class WorkerContext:
         self.channel.report({"metrics": dict(metrics), "meter": figures, "epoch": self._epoch,
                              "bytes": self._trainer.bytes_a_step() if self._trainer else (0, 0)})
 
+    def close(self) -> None:
+        """Let go of the store: the generation ends when nothing refers to it any more."""
+        self.store = None
+        if self._trainer:
+            self._trainer.close()
+
     # For the trial, while the loop waits
 
-    def _snapshot(self, _: Any) -> dict[str, Any]:
-        """Everything that a checkpoint has of this worker; parameters from rank 0 alone."""
+    def _statistics(self, _: Any) -> dict[str, np.ndarray]:
+        """Batch norm's running statistics here; and when all workers have answered, none has a push under way."""
         mx.nd.waitall()
-        source = self._state_source
-        return {"epoch": self._epoch, "step": self._step,
-                "state": dict(source() if callable(source) else source),
-                "parameters": _dump_parameters(self._params) if self.rank == 0 else b"",
+        return {name: param._reduce().asnumpy() for name, param in _statistics(self._params).items()}
+
+    def _snapshot(self, statistics: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Everything that a checkpoint has of this worker; parameters, with these statistics, from rank 0 alone."""
+        if self.rank == 0 and self.asynchronous and self._trainer:
+            self._trainer.pull()
+            mx.nd.waitall()
+        return {"epoch": self._epoch, "step": self._step, "state": dict(self._state), "sums": dict(self._sums()),
+                "parameters": _dump_parameters(self._params, statistics) if self.rank == 0 else b"",
                 "optimizer": self._optimizer_state() if self.rank == 0 else None}
 
     def _optimizer_state(self) -> OptimizerState | None:
@@ -297,11 +311,18 @@ class WorkerContext:
         return self._trainer.learning_rate() if self._trainer else None
 
 
-def _dump_parameters(params: Mapping[str, gluon.Parameter]) -> bytes:
+def _statistics(params: Mapping[str, gluon.Parameter]) -> dict[str, gluon.Parameter]:
+    """The parameters that training changes without a gradient: batch norm's running mean and variance."""
+    return {name: param for name, param in params.items()
+            if param.grad_req == "null" and not isinstance(param, gluon.Constant)}
+
+
+def _dump_parameters(params: Mapping[str, gluon.Parameter], statistics: Mapping[str, np.ndarray]) -> bytes:
     """Gluon's parameter file; MXNet writes to a path only."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "net.params")
-        mx.nd.save(path, {name: param._reduce() for name, param in params.items()})
+        mx.nd.save(path, {name: mx.nd.array(statistics[name], dtype=param.dtype) if name in statistics
+                          else param._reduce() for name, param in params.items()})
         with open(path, "rb") as file:
             return file.read()
 

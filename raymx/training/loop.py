@@ -22,7 +22,7 @@ def train(ctx: WorkerContext) -> None:
     whole = nets.as_input_net(net, ctx.experiment, ctx.devices)
     loss = nets.build_loss(ctx.experiment)
     metric, score = nets.build_metric(ctx.experiment)
-    sums = Sums(ctx.state.get("sums") if ctx.rank == 0 else None)
+    sums = Sums(ctx.sums)
     ahead: deque[Any] = deque(maxlen=STEPS_AHEAD)
     hybridized = False
     for epoch in ctx.epochs():
@@ -35,12 +35,12 @@ def train(ctx: WorkerContext) -> None:
                 show_progress(ctx, number, ahead[0])
             ahead.append(train_step(whole, loss, score, batch, sums))
             trainer.step()
-            ctx.report(state=lambda: {"sums": sums.values()})
+            ctx.report(sums=sums.values)
         ctx.settle(net)
         results = sums.means(ctx.total, "train", metric)
         if ctx.experiment.data.validation:
             results |= validate(ctx, whole, loss, score).means(ctx.total, "validation", metric)
-        ctx.report(results, state={})
+        ctx.report(results)
         sums.clear()
 
 

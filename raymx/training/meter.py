@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 class Meter:
     """Counts one report's steps, samples and seconds; times are the caller's clock's.
 
-    The very first step of a process (memory, graph building, first connections) is kept apart: it is in
-    ``first_step_s`` and in nothing else.
+    The first step of a generation (memory, graph building, first data) is kept apart: it is in ``first_step_s`` and in
+    nothing else.
     """
 
     clock: Callable[[], float] = time.perf_counter

@@ -102,7 +102,7 @@ def _difference(net: gluon.Block, images: mx.nd.NDArray) -> str:
 
 
 def build_loss(experiment: Experiment) -> Loss:
-    """The loss by name, or the user's (a Gluon loss class, a function that makes one, or outputs, labels -> loss)."""
+    """The loss by name, or the user's: a Gluon loss class, or a function of (outputs, labels)."""
     name = experiment.model.loss
     if name == "softmax_cross_entropy":
         loss = gluon.loss.SoftmaxCrossEntropyLoss()
