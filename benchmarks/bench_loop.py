@@ -12,7 +12,7 @@ from mxnet import autograd, gluon
 
 
 def synthetic(ctx: Any) -> None:
-    """One step, then rounds of steps: report the samples a second of each. "mark" is a file for the first step's time."""
+    """One step, then rounds of steps: report the samples a second of each. "mark" names a file for the first's time."""
     options = ctx.experiment.model.options
     net = gluon.nn.HybridSequential()
     for width in options["layers"]:

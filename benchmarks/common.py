@@ -44,7 +44,8 @@ def finish(args: argparse.Namespace, figures: Sequence[Figure], notes: Sequence[
     for note in notes:
         print(note)
     if args.json:
-        Path(args.json).write_text(json.dumps({"machine": machine(), "figures": [asdict(f) for f in figures]}, indent=1))
+        measured = {"machine": machine(), "figures": [asdict(figure) for figure in figures], "notes": list(notes)}
+        Path(args.json).write_text(json.dumps(measured, indent=1) + "\n")
     short = [figure.name for figure in figures if figure.met is False]
     if args.check and short:
         print(f"fell short: {', '.join(short)}", file=sys.stderr)

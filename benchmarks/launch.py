@@ -91,8 +91,8 @@ class Warm:
         plan = placement.plan(self._parse(experiment("dist_sync"), self._folder), 0)
         group = placement_group([dict(bundle) for bundle in plan.bundles])
         ray.get(group.ready())
-        self._trial = ray.remote(Trial).options(
-            num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0)).remote(config=self._config("dist_sync"))
+        actor = ray.remote(Trial).options(num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0))
+        self._trial = actor.remote(config=self._config("dist_sync"))
         self.step()
 
     def _config(self, store: str) -> dict[str, Any]:

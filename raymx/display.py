@@ -31,10 +31,10 @@ class Display:
     def head(self, experiment: Experiment, plan: Plan, started: str) -> None:
         """What is going to run, and where; ``started`` says so when raymx started Ray itself."""
         self._epochs = experiment.training.epochs
-        servers = len(plan.server_bundles)
-        self.say(f"raymx {__version__}: {experiment.name}, {experiment.model.net}, {count(len(plan.worker_bundles), 'worker')}"
-                 + (f" and {count(servers, 'server')}" if servers else "")
-                 + f", {rules.resolved_store_type(experiment)}, {experiment.precision.dtype}")
+        workers, servers = len(plan.worker_bundles), len(plan.server_bundles)
+        roles = count(workers, "worker") + (f" and {count(servers, 'server')}" if servers else "")
+        self.say(f"raymx {__version__}: {experiment.name}, {experiment.model.net}, {roles}, "
+                 f"{rules.resolved_store_type(experiment)}, {experiment.precision.dtype}")
         if started:
             self.say(started)
         self.warnings(rules.notes(experiment), "note")

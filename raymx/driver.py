@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import importlib
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -21,6 +23,7 @@ from raymx.display import Display
 from raymx.errors import PlacementError
 from raymx.interrupt import Interrupt
 
+PROBE_TIMEOUT_S = 5.0
 EXIT_OK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 130
 
 
@@ -58,45 +61,74 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
 
     To a cluster the experiment's folder travels as Ray's working directory, unless ``ship`` is false.
     """
-    quieten(verbose)
+    set_environment()
     import ray
 
-    # Tune takes more than a second to import, and ray.init waits for other processes most of its time.
-    threading.Thread(target=importlib.import_module, args=["raymx.trial"], daemon=True).start()
+    if not verbose:
+        quieten()
     address = cluster_address(address)
     common: dict[str, Any] = {"logging_level": logging.INFO if verbose else logging.ERROR, "log_to_driver": verbose,
                               "configure_logging": verbose}
     if address:
         environment = {"working_dir": experiment.directory} if ship else {}
         try:
+            probe(address)
+            import_ahead()
             ray.init(address, runtime_env=environment, **common)
-        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise PlacementError(
                 f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
-                f"{str(error).strip().splitlines()[0]}; is it running (`ray status`)? A cluster made by `ray up` has a "
-                "token of its own: run on its head (`ray exec`, `ray attach`) or copy its ~/.ray/auth_token. The "
-                f"experiment's folder {experiment.directory} is sent along and may hold 512 MiB") from None
+                f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}") from None
         return ""
     cpus = placement.logical_cpus(placement.plan(experiment, resolved_gpus(experiment, [
         NodeResources("this machine", float("inf"), local_gpus())])))
     # Ray ends idle processes beyond one a CPU, and counts actors too: the data streams would start theirs every epoch.
     os.environ.setdefault("RAY_num_workers_soft_limit", str(4 * max(cpus, os.cpu_count() or 1)))
     cores = os.cpu_count() or 1
+    import_ahead()
     ray.init("local", num_cpus=max(cpus, cores), include_dashboard=False, **common)
     return (f"started Ray on this machine with {max(cpus, cores)} logical CPUs: the plan needs {cpus}, the machine has "
             f"{cores} cores")
 
 
-def quieten(verbose: bool) -> None:
-    """Keep what a user cannot use off the screen: Ray's and Tune's own progress, warnings of their libraries."""
+def _advice(error: str, experiment: Experiment) -> str:
+    if "token" in error.lower() or "auth" in error.lower():
+        return ("a cluster made by `ray up` has a token of its own: run on its head (`ray exec`, `ray attach`), or "
+                "copy its ~/.ray/auth_token")
+    if "working_dir" in error or "Package size" in error:
+        return (f"the experiment's folder {experiment.directory} travels to the cluster and may hold 512 MiB: move "
+                "what the experiment does not need out of it")
+    return "is it running (`ray status` on its head), and is its port open from here?"
+
+
+def import_ahead() -> None:
+    """Import Tune in a thread: it takes more than a second, while ray.init waits for other processes."""
+    def load() -> None:
+        with contextlib.suppress(Exception):        # what is wrong is raised where it is needed
+            importlib.import_module("raymx.trial")
+
+    threading.Thread(target=load, daemon=True).start()
+
+
+def probe(address: str) -> None:
+    """Raise OSError when nothing listens at a host:port; Ray itself would try for minutes. Other forms pass."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S).close()
+
+
+def set_environment() -> None:
+    """What Ray and Tune read when they are imported or started."""
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")       # Ctrl-C is the run's to handle: save first
-    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "2")          # so that a killed driver loses no checkpoint
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")          # so that a killed driver loses the last second's only
     os.environ.setdefault("TUNE_FORCE_TRIAL_CLEANUP_S", "5")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")                # the new one prints folders even when silent
     os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
-    if verbose:
-        return
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+
+def quieten() -> None:
+    """Keep what a user cannot use off the screen: Ray's and Tune's own words, warnings of their libraries."""
     warnings.simplefilter("ignore")
     for name in ("ray", "ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -155,8 +187,8 @@ class Run:
         plan = placement.plan(self.experiment, gpus)
         check_cluster(self.experiment, plan, nodes)
         if len(nodes) > 1 and "://" not in self._storage_path:
-            self._display.warnings([f"the cluster has {len(nodes)} nodes: --storage-path {self._storage_path} must be a "
-                                    "folder that all of them share, or a URI"], "note")
+            self._display.warnings([f"the cluster has {len(nodes)} nodes: --storage-path {self._storage_path} must be "
+                                    "a folder that all of them share, or a URI"], "note")
         return gpus, plan
 
     def _resumed_folder(self) -> str:

@@ -289,7 +289,7 @@ class Resources(Section):
 class Report(Section):
     """What is shown while training."""
 
-    disp_batches: Count = 50
+    disp_batches: Count = 20
 
 
 class Checkpoint(Section):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
 from ray import tune
 from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT
 
-from raymx import rules
 from raymx.cluster import placement
 from raymx.cluster.board import Board
 from raymx.cluster.group import Interrupted, RoleGroup
@@ -92,7 +91,10 @@ class Trial(tune.Trainable):
             self._group.answer_all()
         while True:
             events = self._group.poll(POLL_S)
-            row = self._watch() if events is None else self._handle(events)
+            if events is None:
+                self._watch()
+                continue
+            row = self._handle(events)
             if row is not None:
                 return row
 
@@ -134,7 +136,8 @@ class Trial(tune.Trainable):
         if kind == "end":
             self._finished = True
             return {**(self._last_result or {}), RESULT_DUPLICATE: True}
-        answers = {"total": self._total, "install": self._install, "rate": self._set_rate}
+        answers: dict[str, Callable[[list[Any]], Any]] = {
+            "total": self._total, "install": self._install, "rate": self._set_rate}
         self._group.answer_all(answers[kind](payloads))
         return None
 
@@ -206,8 +209,8 @@ class Trial(tune.Trainable):
 
     def _warn_of_refused_commands(self) -> None:
         for rank, commands in enumerate(self._group.on_servers("refused")):
-            text = (f"server {rank} refused commands {commands} from the network, which nobody in this run sends: is its "
-                    "port open to others?")
+            text = (f"server {rank} refused commands {commands} from the network, which nobody in this run sends: is "
+                    "its port open to others?")
             if commands and text not in self._warnings:
                 self._warnings.append(text)
 

@@ -39,12 +39,12 @@ class Watch:
     def __enter__(self) -> Watch:
         self._board.clear()
         self._thread.start()
-        self._interrupt.listened_to = True
+        self._interrupt.listen(True)
         Watch.current = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._interrupt.listened_to = False
+        self._interrupt.listen(False)
         self._left.set()
         self._thread.join()
         Watch.current = None

@@ -32,7 +32,8 @@ def message(overrides: dict[str, Any]) -> str:
     with pytest.raises(ExperimentError) as error:
         experiment(overrides)
     text = str(error.value)
-    assert "pydantic" not in text and "Input should" not in text
+    assert "pydantic" not in text
+    assert "Input should" not in text
     return text
 
 
@@ -196,7 +197,8 @@ def test_numbers_in_exponent_form_are_numbers(tmp_path: Path) -> None:
 ])
 def test_files_that_are_no_experiment(tmp_path: Path, text: str, expected: str) -> None:
     found = load_message(tmp_path, text)
-    assert found.startswith(f"{tmp_path}/tiny.yaml") and expected in found
+    assert found.startswith(f"{tmp_path}/tiny.yaml")
+    assert expected in found
 
 
 def test_a_file_that_is_not_there_lists_its_neighbours(tmp_path: Path) -> None:

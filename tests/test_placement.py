@@ -44,7 +44,8 @@ def test_dedicated_servers_have_bundles_of_their_own() -> None:
 @pytest.mark.parametrize("placement", ["with_workers", "dedicated"])
 def test_a_store_in_one_process_has_no_servers(placement: str) -> None:
     wanted = plan(experiment(1, {"type": "local", "servers": 4, "server_placement": placement}), 0)
-    assert wanted.bundles == ({"CPU": 1.0}, {"CPU": 2.0}) and wanted.server_bundles == ()
+    assert wanted.bundles == ({"CPU": 1.0}, {"CPU": 2.0})
+    assert wanted.server_bundles == ()
 
 
 def test_fits_exactly_and_over_several_nodes() -> None:
@@ -99,7 +100,9 @@ def test_auto_gpus_takes_the_most_that_all_workers_can_have() -> None:
 def test_describe_is_a_table_with_a_verdict() -> None:
     wanted = experiment(2)
     text = describe(wanted, plan(wanted, 0), nodes((6, 0)))
-    assert "trial and KVStore scheduler" in text and "beside a worker" in text and text.endswith("It fits, on n0.")
+    assert "trial and KVStore scheduler" in text
+    assert "beside a worker" in text
+    assert text.endswith("It fits, on n0.")
     assert "6 logical CPUs" in describe(wanted, plan(wanted, 0), None)
     assert "It does not fit." in describe(wanted, plan(wanted, 0), nodes((2, 0)))
     assert all(len(line) <= 120 for line in text.splitlines())

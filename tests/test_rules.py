@@ -40,7 +40,9 @@ ASYNC = {"kvstore__type": "dist_async", "resources__workers": 2}
 ])
 def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
     (problem,) = rules.problems(experiment(**overrides))
-    assert problem.key == key and reason in problem.reason and problem.fix
+    assert problem.key == key
+    assert reason in problem.reason
+    assert problem.fix
     with pytest.raises(ExperimentError, match=f"^{key} is "):
         rules.check(experiment(**overrides))
 
@@ -78,7 +80,8 @@ def test_auto_store_and_optimizer_place() -> None:
     assert rules.update_on_kvstore(experiment())
     assert rules.update_on_kvstore(experiment(kvstore__update_on_kvstore=True))
     assert not rules.update_on_kvstore(experiment(kvstore__update_on_kvstore=False))
-    assert rules.is_async(experiment(kvstore__type="dist_async_device")) and not rules.is_async(experiment(**DIST))
+    assert rules.is_async(experiment(kvstore__type="dist_async_device"))
+    assert not rules.is_async(experiment(**DIST))
 
 
 @pytest.mark.parametrize(("overrides", "part"), [
@@ -95,4 +98,5 @@ def test_notes(overrides: dict[str, Any], part: str) -> None:
 
 
 def test_nothing_to_note_by_default() -> None:
-    assert rules.notes(experiment()) == [] and rules.notes(experiment(**DIST)) == []
+    assert rules.notes(experiment()) == []
+    assert rules.notes(experiment(**DIST)) == []

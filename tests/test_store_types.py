@@ -43,11 +43,12 @@ def check(row: dict[str, Any], workers: int, asynchronous: bool = False) -> None
 @pytest.mark.parametrize(("store", "servers", "compression"), [
     *itertools.product(DIST, [1, 2], [{"type": "none"}, TWO_BIT])])
 def test_dist(trial: TrialByHand, store: str, servers: int, compression: dict[str, Any]) -> None:
-    row = trial.begin(experiment(kvstore__type=store, kvstore__servers=servers, kvstore__compression=compression)).step()
+    row = trial.begin(experiment(kvstore__type=store, kvstore__servers=servers,
+                                 kvstore__compression=compression)).step()
     check(row, workers=2, asynchronous="async" in store)
     parameters = 431_080
     assert row["bytes_pulled"] == 2 * 4 * parameters
-    assert row["bytes_pushed"] == (2 * 4 * parameters if compression is not TWO_BIT else 2 * 107_788)  # 16 elements in 4 bytes
+    assert row["bytes_pushed"] == (2 * 4 * parameters if compression is not TWO_BIT else 2 * 107_788)  # 2 bits each
 
 
 @pytest.mark.parametrize(("store", "devices", "compression"), [

@@ -74,9 +74,8 @@ def test_two_bit_reaches_the_servers_optimizer(trial: TrialByHand, store: str) -
 
 
 def test_two_bit_between_two_devices(trial: TrialByHand) -> None:
-    trial.begin(with_loop("push_fixed", workers=1, store="device", resources={"workers": 1, "cpu_devices_per_worker": 2},
-                          kvstore={"type": "device", "compression": {"type": "2bit", "threshold": 0.5},
-                                   "update_on_kvstore": False}))
+    trial.begin(with_loop("push_fixed", workers=1, resources={"workers": 1, "cpu_devices_per_worker": 2}, kvstore={
+        "type": "device", "compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False}))
     for expected in COMPRESSED:
         np.testing.assert_allclose(values(trial.step()), 2 * np.array(expected), atol=1e-7)
 
@@ -116,7 +115,7 @@ def test_a_users_own_loop_trains(trial: TrialByHand) -> None:
 
 
 def test_the_default_loop_with_a_users_net_loss_and_metric(trial: TrialByHand) -> None:
-    trial.begin(with_loop("", training={"epochs": 1, "global_batch_size": 64, "base_lr": 0.1, "loop": "default"}, model={
+    trial.begin(with_loop("", training={"global_batch_size": 64, "base_lr": 0.1, "loop": "default"}, model={
         "net": "own_nets:small", "classes": 10, "loss": "own_nets:half_loss", "metric": "own_nets:confidence"}))
     row = trial.step()
     assert 0.1 < row["validation_confidence"] < 1.0
@@ -166,7 +165,8 @@ def test_optimizer_state_survives_a_restore(trial: TrialByHand, tmp_path: Path, 
 
 
 def test_an_error_in_one_worker_names_the_users_line(trial: TrialByHand) -> None:
-    trial.begin(with_loop("fails_at_step_three", training={"global_batch_size": 64, "loop": "loops:fails_at_step_three"},
+    trial.begin(with_loop("fails_at_step_three", training={"global_batch_size": 64,
+                                                           "loop": "loops:fails_at_step_three"},
                           model={"net": "own_nets:small", "classes": 10}))
     begun = time.monotonic()
     with pytest.raises(TrainingError) as failure:
@@ -205,8 +205,5 @@ def test_gpus_asked_for_and_none_there(trial: TrialByHand, ray_cluster: None) ->
 
     worker = Worker.options(num_cpus=1).remote(Process())
     with pytest.raises(KVStoreError, match=r"resources.gpus_per_worker is 1, but MXNet sees 0 GPUs"):
-        try:
-            ray.get(worker.join.remote({}, "device", 1), timeout=60)
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None
+        ray.get(worker.join.remote({}, "device", 1), timeout=60)
     ray.kill(worker)

@@ -6,6 +6,7 @@ end together. The processes live longer: dissolving in good order leaves them wa
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -97,7 +98,8 @@ class RoleGroup:
                                    num_gpus=gpus_per_worker)
         self._servers = self._fill(self._servers, Server, "server", plan.server_bundles, threads, experiment)
         if distributed and self._scheduler is None:
-            self._scheduler = KVScheduler.options(num_cpus=0, scheduling_strategy=self._at(0)).remote()
+            actor: Any = KVScheduler
+            self._scheduler = actor.options(num_cpus=0, scheduling_strategy=self._at(0)).remote()
 
     def _fill(self, present: list[Any], actor: Any, role: str, bundles: Sequence[int], threads: Mapping[str, int],
               experiment: Experiment, **resources: float) -> list[Any]:
@@ -269,7 +271,7 @@ class RoleGroup:
 
     def ask(self, refs: list[Any], who: str) -> list[Any]:
         """The values of refs; raises as `poll` does, and KVStoreError after the time-out of a role that hangs."""
-        ready, late = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_TIMEOUT_S) if refs else ([], [])
+        _ready, late = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_TIMEOUT_S) if refs else ([], [])
         if late:
             raise KVStoreError(f"{who}: no answer within {ANSWER_TIMEOUT_S:g} s")
         return [self._get(ref, who) for ref in refs]
@@ -352,10 +354,8 @@ class RoleGroup:
 
 
 def _quietly(action: Callable[[], Any]) -> None:
-    try:
+    with contextlib.suppress(RayError):
         action()
-    except RayError:
-        pass
 
 
 def _first_line(error: Exception) -> str:

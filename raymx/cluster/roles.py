@@ -6,6 +6,7 @@ control calls in others (concurrency groups are threads of the same process).
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -148,10 +149,8 @@ class KVScheduler:
     def remove_sockets(self, ports: list[int]) -> None:
         """Remove the Unix sockets that killed roles left on this node."""
         for port in ports:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(socket_path(port))
-            except FileNotFoundError:
-                pass
 
 
 @ray.remote(concurrency_groups={"loop": 1, "events": 1, "control": 3})

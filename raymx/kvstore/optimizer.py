@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import mxnet as mx
-import numpy as np
 
 from raymx.imports import load_object
 from raymx.kvstore.spec import OptimizerSpec

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 COMPRESSION_FACTOR = 16     # 2 bits an element: 16 elements in one float32
 
@@ -51,7 +52,7 @@ class OptimizerState:
     Keys are a store's numbers; in a checkpoint they are structural names (see `rekey`).
     """
 
-    arrays: dict[Any, list[np.ndarray]] = field(default_factory=dict)
+    arrays: dict[Any, list[NDArray[Any]]] = field(default_factory=dict)
     counts: dict[Any, int] = field(default_factory=dict)
 
 

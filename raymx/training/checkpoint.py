@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raymx.errors import CheckpointError
 from raymx.kvstore.state import OptimizerState
@@ -66,7 +67,7 @@ def read(folder: str) -> Saved:
     for name, data in files.items():
         if hashlib.sha256(data).hexdigest() != state["sha256"][name]:
             raise CheckpointError(f"{folder}/{name} is damaged: its checksum is not the one in {STATE}")
-    arrays: defaultdict[str, list[np.ndarray]] = defaultdict(list)
+    arrays: defaultdict[str, list[NDArray[Any]]] = defaultdict(list)
     with np.load(io.BytesIO(files[OPTIMIZER]), allow_pickle=False) as stored:
         for label in sorted(stored.files, key=_label):
             arrays[_label(label)[0]].append(stored[label])

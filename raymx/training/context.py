@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 from mxnet import gluon
+from numpy.typing import NDArray
 
 from raymx import rules
 from raymx.config import Experiment
@@ -217,7 +218,7 @@ class WorkerContext:
         return self._records[which]
 
     def _stream(self, which: str, rows: list[Rows]) -> Iterator[Batch]:
-        from raymx.data.stream import batches       # here, since importing ray.data takes more than a second
+        from raymx.data.stream import batches  # here, since importing ray.data takes more than a second
 
         data = self.experiment.data
         return batches(self._open(which), rows, image_shape=data.image_shape, label_width=data.label_width,
@@ -288,12 +289,12 @@ class WorkerContext:
 
     # For the trial, while the loop waits
 
-    def _statistics(self, _: Any) -> dict[str, np.ndarray]:
+    def _statistics(self, _: Any) -> dict[str, NDArray[Any]]:
         """Batch norm's running statistics here; and when all workers have answered, none has a push under way."""
         mx.nd.waitall()
         return {name: param._reduce().asnumpy() for name, param in _statistics(self._params).items()}
 
-    def _snapshot(self, statistics: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def _snapshot(self, statistics: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """Everything that a checkpoint has of this worker; parameters, with these statistics, from rank 0 alone."""
         if self.rank == 0 and self.asynchronous and self._trainer:
             self._trainer.pull()
@@ -317,7 +318,7 @@ def _statistics(params: Mapping[str, gluon.Parameter]) -> dict[str, gluon.Parame
             if param.grad_req == "null" and not isinstance(param, gluon.Constant)}
 
 
-def _dump_parameters(params: Mapping[str, gluon.Parameter], statistics: Mapping[str, np.ndarray]) -> bytes:
+def _dump_parameters(params: Mapping[str, gluon.Parameter], statistics: Mapping[str, NDArray[Any]]) -> bytes:
     """Gluon's parameter file; MXNet writes to a path only."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "net.params")
@@ -339,7 +340,7 @@ def _load_parameters(params: Mapping[str, gluon.Parameter], dump: bytes, devices
         param.set_data(saved[name])
 
 
-def _array(values: np.ndarray, device: mx.Context) -> mx.nd.NDArray:
+def _array(values: NDArray[Any], device: mx.Context) -> mx.nd.NDArray:
     """An NDArray over the same memory: mx.nd.array would wait for the engine, and leave it idle after every step."""
     return mx.nd.from_numpy(np.ascontiguousarray(values)).as_in_context(device)
 

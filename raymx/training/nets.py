@@ -97,7 +97,7 @@ def _difference(net: gluon.Block, images: mx.nd.NDArray) -> str:
     except Exception as error:      # whatever the user's hybrid_forward raises is the reason
         return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
     if not np.allclose(expected, found, rtol=1e-3, atol=1e-4 * max(1.0, float(np.abs(expected).max()))):
-        return f"its hybrid outputs differ by up to {float(np.abs(expected - found).max()):.2g} from the imperative ones"
+        return f"its hybrid and its imperative outputs differ by up to {float(np.abs(expected - found).max()):.2g}"
     return ""
 
 
