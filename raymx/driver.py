@@ -120,7 +120,7 @@ def probe(address: str) -> None:
 def set_environment() -> None:
     """What Ray and Tune read when they are imported or started."""
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")       # Ctrl-C is the run's to handle: save first
-    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")          # so that a killed driver loses the last second's only
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")          # all that a killed driver can lose
     os.environ.setdefault("TUNE_FORCE_TRIAL_CLEANUP_S", "5")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")                # the new one prints folders even when silent
     os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")

@@ -189,8 +189,8 @@ class Trial(tune.Trainable):
 
     def _row(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
         """A row of results out of all workers' reports."""
-        self._watch()
         self._warn_of_refused_commands()
+        self._watch()
         metrics, meters = reports[0]["metrics"], [report["meter"] for report in reports]
         self._metrics |= metrics
         train_s = max(meter["train_s"] for meter in meters)

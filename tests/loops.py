@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import mxnet as mx
@@ -110,6 +111,29 @@ def keeps_store(ctx: Any) -> None:
 
     loops.kept = ctx.store
     push_fixed(ctx)
+
+
+class _Payload:
+    """What a stranger would send: unpickled, it writes a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (self.path, "w")
+
+
+def sends_a_command(ctx: Any) -> None:
+    """Send the servers what MXNet's own ones unpickle and run, then train on."""
+    weight = _parameter("weight", [0.0] * 4, ctx.devices)
+    trainer = ctx.trainer(_Net(weight=weight))
+    if ctx.rank == 0:
+        ctx.store._send_command_to_servers(0, pickle.dumps(_Payload(ctx.experiment.model.options["path"]), 0).decode())
+    for grad in weight.list_grad():
+        grad[:] = 1.0
+    trainer.step()
+    mx.nd.waitall()
+    ctx.report({"moved": float(weight.data().asnumpy()[0])})
 
 
 class Exploding(mx.optimizer.Optimizer):

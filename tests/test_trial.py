@@ -191,6 +191,28 @@ def test_an_error_of_the_optimizer_in_the_store_of_a_worker_ends_the_trial(trial
         trial.run()
 
 
+def test_servers_refuse_commands_from_the_network(trial: TrialByHand, tmp_path: Path) -> None:
+    from raymx.cluster.board import Board
+
+    trial.begin(with_loop("sends_a_command", model={"net": "resnet18_v1", "classes": 10, "options": {
+        "path": str(tmp_path / "executed")}}))
+    assert trial.step()["moved"] == pytest.approx(-0.1)     # the optimizer is the one that came through Ray
+    assert not (tmp_path / "executed").exists()
+    assert any("server 0 refused commands [0]" in text for text in Board(trial.run_id).read("default")["warnings"])
+
+
+def test_tcp_and_servers_of_their_own(ray_cluster: None) -> None:
+    """Where Unix sockets do not reach: ports, on the node's address; servers in bundles of their own."""
+    by_hand = TrialByHand([{"CPU": 1}, {"CPU": 2}, {"CPU": 2}, {"CPU": 1}, {"CPU": 1}])
+    kvstore = {"type": "dist_sync", "servers": 2, "server_placement": "dedicated", "unix_sockets": False,
+               "env": {"all": {"PS_VERBOSE": 0}}}
+    try:
+        for _ in range(2):      # cold, then warm
+            assert len(values(by_hand.begin(with_loop("push_fixed", kvstore=kvstore)).step())) == 4
+    finally:
+        by_hand.close()
+
+
 def test_a_reference_kept_to_the_store_costs_a_cold_start_only(trial: TrialByHand) -> None:
     trial.begin(with_loop("keeps_store")).step()
     trial.begin(with_loop("push_fixed"))
