@@ -75,13 +75,17 @@ def warmup_epochs(experiment: Experiment) -> float:
 
 
 def batch_factor(experiment: Experiment) -> float:
-    """What the learning-rate rule makes of the global batch: 1 at ``base_batch_size``.
+    """What the learning-rate rule makes of the samples in one update: 1 at ``base_batch_size``.
+
+    That is the global batch B, and in async B over the number of workers, each of whose pushes is an update of its
+    own: with the rate of B, two async workers took the default experiment to NaN.
 
     Linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD". Square root: Krizhevsky 2014, "One weird trick for
     parallelizing convolutional neural networks".
     """
     training = experiment.training
-    ratio = training.global_batch_size / (training.base_batch_size or training.global_batch_size)
+    batch = training.global_batch_size / (experiment.resources.workers if is_async(experiment) else 1)
+    ratio = batch / (training.base_batch_size or training.global_batch_size)
     return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[training.lr_rule]
 
 

@@ -13,9 +13,10 @@ from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT
 
 from raymx.cluster import placement
 from raymx.cluster.board import Board
+from raymx.cluster.generation import Generation
 from raymx.cluster.group import Interrupted, RoleGroup
 from raymx.config import Experiment, parse_experiment
-from raymx.errors import TrainingError
+from raymx.errors import KVStoreError, TrainingError
 from raymx.kvstore import env
 from raymx.kvstore.state import Layout, OptimizerState, cut, join, rekey
 from raymx.training import checkpoint
@@ -67,6 +68,12 @@ class Trial(tune.Trainable):
         self._form_s = 0.0                      # to dissolve the last generation and form this one
         self._seen = (0, 0.0, 0)                # epoch, time and step of the last progress post
 
+    @property
+    def _generation(self) -> Generation:
+        if self._group.generation is None:
+            raise KVStoreError("no KVStore generation is formed")
+        return self._group.generation
+
     # Steps
 
     def step(self) -> dict[str, Any]:
@@ -88,9 +95,9 @@ class Trial(tune.Trainable):
             self._group.form(self._experiment, self._gpus, self._saved, self._board.stop_requested)
             self._form_s += time.monotonic() - begun
         else:
-            self._group.answer_all()
+            self._generation.answer_all()
         while True:
-            events = self._group.poll(POLL_S)
+            events = self._generation.poll(POLL_S)
             if events is None:
                 self._watch()
                 continue
@@ -100,13 +107,14 @@ class Trial(tune.Trainable):
 
     def _watch(self) -> None:
         """Between events: show where the loops are, and look whether somebody wants the run to stop."""
-        progress = self._group.progress()
+        progress = self._generation.progress()
         for report in progress:
             self._warnings += [text for text in report.pop("warnings") if text not in self._warnings]
-        self._post("training", progress[0] | {"samples_per_sec": self._speed(progress)})
+        if progress:
+            self._post("training", progress[0] | {"samples_per_sec": self._speed(progress)})
         if not self._pausing and self._board.stop_requested():
             self._pausing = True
-            self._group.hold()
+            self._generation.hold()
 
     def _post(self, phase: str, progress: Mapping[str, Any]) -> None:
         self._board.post(self.trial_id, {"phase": phase, "warnings": self._warnings, **progress})
@@ -138,7 +146,7 @@ class Trial(tune.Trainable):
             return {**(self._last_result or {}), RESULT_DUPLICATE: True}
         answers: dict[str, Callable[[list[Any]], Any]] = {
             "total": self._total, "install": self._install, "rate": self._set_rate}
-        self._group.answer_all(answers[kind](payloads))
+        self._generation.answer_all(answers[kind](payloads))
         return None
 
     def _held(self, events: list[Event]) -> dict[str, Any] | None:
@@ -148,15 +156,15 @@ class Trial(tune.Trainable):
         behind = {rank: furthest + elsewhere for rank, event in enumerate(events)
                   if event.kind == "held" and (elsewhere or event.count < furthest)}
         if behind:
-            self._group.answer(behind)
+            self._generation.answer(behind)
             return None
-        position = self._position()
-        return {"epoch": position, **self._metrics, "num_workers": len(events), SHOULD_CHECKPOINT: True}
+        return {"epoch": self._position(events), **self._metrics, "num_workers": len(events), SHOULD_CHECKPOINT: True}
 
-    def _position(self) -> float:
+    @staticmethod
+    def _position(events: list[Event]) -> float:
         """Epochs done, with the part of the current one."""
-        progress = self._group.progress()[0]
-        return round(progress.get("epoch", 0) + progress.get("step", 0) / max(progress.get("steps", 1), 1), 4)
+        epoch, step, steps = events[0].payload
+        return round(epoch + step / steps, 4)
 
     # What the loops ask for
 
@@ -175,10 +183,10 @@ class Trial(tune.Trainable):
         if self._saved:
             keys = {name: key for key, name in enumerate(self._names)}
             restored = list(cut(rekey(self._saved.optimizer, keys), self._layout(), self._sizes))
-        self._group.on_servers("install", [spec] * len(restored), restored)
+        self._generation.on_servers("install", [spec] * len(restored), restored)
 
     def _set_rate(self, payloads: list[float]) -> None:
-        self._group.on_servers("set_learning_rate", [payloads[0]] * len(self._plan.server_bundles))
+        self._generation.on_servers("set_learning_rate", [payloads[0]] * len(self._plan.server_bundles))
 
     def _layout(self) -> Layout:
         kvstore = self._experiment.kvstore
@@ -208,7 +216,7 @@ class Trial(tune.Trainable):
             "steps": meters[0]["steps"], "train_s": train_s, DONE: self._finished}
 
     def _warn_of_refused_commands(self) -> None:
-        for rank, commands in enumerate(self._group.on_servers("refused")):
+        for rank, commands in enumerate(self._generation.on_servers("refused")):
             text = (f"server {rank} refused commands {commands} from the network, which nobody in this run sends: is "
                     "its port open to others?")
             if commands and text not in self._warnings:
@@ -217,21 +225,21 @@ class Trial(tune.Trainable):
     def _learning_rate(self) -> float:
         """The rate that the optimizer used in its last update, from where the optimizer is."""
         if self._names:
-            return float(max(self._group.on_servers("last_update"))[1])
-        rate = self._group.command("learning_rate")[0]
+            return float(max(self._generation.on_servers("last_update"))[1])
+        rate = self._generation.command("learning_rate")[0]
         return math.nan if rate is None else float(rate)
 
     # Checkpoints and the end
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Parameters, optimizer state and position, while all loops wait at one place."""
-        statistics = self._group.command("statistics")
+        statistics = self._generation.command("statistics")
         mean = {name: total / len(statistics) for name, total in self._total(statistics).items()}
-        snapshots = self._group.command("snapshot", mean)
+        snapshots = self._generation.command("snapshot", mean)
         first = snapshots[0]
         optimizer = first["optimizer"]
         if optimizer is None:
-            whole = join(self._group.on_servers("state"), self._layout(), self._sizes)
+            whole = join(self._generation.on_servers("state"), self._layout(), self._sizes)
             optimizer = rekey(whole, dict(enumerate(self._names)))
         checkpoint.write(checkpoint_dir, checkpoint.Saved(
             first["parameters"], optimizer, first["epoch"], first["step"], first["state"],

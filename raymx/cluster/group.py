@@ -1,4 +1,4 @@
-"""One trial's role group: form a generation, listen to it, dissolve it, or kill it.
+"""One trial's role group: form a generation, dissolve it, or kill it.
 
 A generation is one KVStore scheduler, S servers and N workers that ps-lite ties together; they are formed together and
 end together. The processes live longer: dissolving in good order leaves them warm for the next generation.
@@ -10,41 +10,26 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from raymx import rules
+from raymx.cluster.generation import Generation, value_of
 from raymx.cluster.placement import Plan
 from raymx.cluster.roles import KVScheduler, Process, Server, Task, Worker
 from raymx.config import Experiment
-from raymx.errors import KVStoreError, RaymxError, TrainingError
+from raymx.errors import KVStoreError
 from raymx.kvstore import env
-from raymx.training.channel import Event
 
 FORM_TIMEOUT_S = 120.0          # Python and mxnet imports of all roles, on a slow and busy node
 LEAVE_TIMEOUT_S = 2.0           # a store that is not gone by then is still referred to: start cold instead
 LOOK_S = 0.25
-ANSWER_TIMEOUT_S = 60.0         # for a control call to a role whose loop waits
 BIND_TRIES = 3
-
-
-@dataclass
-class Generation:
-    """A formed generation. ``workers`` and ``servers`` are in the order of their ranks, which ps-lite gives anew."""
-
-    number: int
-    workers: list[Any]
-    servers: list[Any] = field(default_factory=list)
-    loops: dict[int, Any] = field(default_factory=dict)             # refs of run_loop, by rank
-    listening: dict[int, Any] = field(default_factory=dict)         # refs of next_event, by rank
-    events: dict[int, Event] = field(default_factory=dict)          # the newest event, by rank
-    serving: dict[Any, str] = field(default_factory=dict)           # refs that end only when something is wrong
-    failures: dict[Any, str] = field(default_factory=dict)          # refs of wait_failure, by the server's name
 
 
 class Interrupted(KVStoreError):
@@ -60,6 +45,7 @@ class RoleGroup:
         self._scheduler: Any = None
         self._servers: list[Any] = []
         self._workers: list[Any] = []
+        self._bundle_of: dict[Any, int] = {}
         self._process_key: Any = None
         self._number = 0
         self._ports: list[int] = []         # of this generation's Unix sockets
@@ -101,17 +87,21 @@ class RoleGroup:
             actor: Any = KVScheduler
             self._scheduler = actor.options(num_cpus=0, scheduling_strategy=self._at(0)).remote()
 
-    def _fill(self, present: list[Any], actor: Any, role: str, bundles: Sequence[int], threads: Mapping[str, int],
+    def _fill(self, present: list[Any], actor_class: Any, role: str, bundles: Sequence[int], threads: Mapping[str, int],
               experiment: Experiment, **resources: float) -> list[Any]:
-        """As many actors as there are bundles: those present first, new ones for the rest, the surplus killed."""
-        for surplus in present[len(bundles):]:
+        """One actor a bundle: those present where they lie in it, new ones for the rest, the surplus killed."""
+        kept = [actor if actor and self._bundle_of[actor] == bundle else None
+                for actor, bundle in zip_longest(present[:len(bundles)], bundles)]
+        for surplus in set(present) - set(kept):
             ray.kill(surplus)
         cpus = experiment.resources.cpus_per_worker if role == "worker" else experiment.kvstore.cpus_per_server
         process = Process(threads=max(1, threads[role]), cpus_on_node=self._cpus(), directory=experiment.directory,
                           env=env.settings_for(role, experiment.kvstore.env.model_dump()))
-        return [present[i] if i < len(present) else
-                actor.options(num_cpus=cpus, scheduling_strategy=self._at(bundle), **resources).remote(process)
-                for i, bundle in enumerate(bundles)]
+        options = {"num_cpus": cpus, **resources}
+        actors = [old or actor_class.options(scheduling_strategy=self._at(bundle), **options).remote(process)
+                  for old, bundle in zip(kept, bundles, strict=True)]
+        self._bundle_of |= dict(zip(actors, bundles, strict=True))
+        return actors
 
     def _cpus(self) -> float:
         return sum(bundle.get("CPU", 0) for bundle in self.plan.bundles)
@@ -161,7 +151,7 @@ class RoleGroup:
         joins = [worker.join.remote(environment("worker", bundle), store_type, gpus)
                  for worker, bundle in zip(self._workers, self.plan.worker_bundles, strict=True)]
         self._ranks(joins, generation)
-        server_ranks = self.ask([server.rank.remote() for server in self._servers], "servers (rank)")
+        server_ranks = generation.ask([server.rank.remote() for server in self._servers], "servers (rank)")
         generation.servers = [server for _, server in sorted(zip(server_ranks, self._servers, strict=True),
                                                              key=lambda pair: pair[0])]
         self._remove_sockets()
@@ -181,7 +171,7 @@ class RoleGroup:
                 raise KVStoreError(f"no KVStore generation within {FORM_TIMEOUT_S:g} s: still waiting for "
                                    f"{', '.join(names[ref] for ref in waiting)}; is a firewall between the nodes, or "
                                    "does kvstore.interface name the wrong one?")
-            self._get(ready[0], names[ready[0]])
+            value_of(ready[0], names[ready[0]])
             if ready[0] in generation.serving:
                 raise KVStoreError(f"{names[ready[0]]} ended while the generation was formed")
             waiting.remove(ready[0])
@@ -191,13 +181,12 @@ class RoleGroup:
 
     def _run_loops(self, experiment: Experiment, gpus: int, saved: Any) -> None:
         assert self.generation is not None
-        bundle_of = dict(zip(self._workers, self.plan.worker_bundles, strict=True))
         devices = gpus or experiment.resources.cpu_devices_per_worker
         common = ray.put(saved)
         raw, total = experiment.to_dict(), len(self._workers)
         for rank, worker in enumerate(self.generation.workers):
             task = Task(raw, rank, total, self._number, bool(self._servers), devices, gpus > 0,
-                        self._placement_group, bundle_of[worker])
+                        self._placement_group, self._bundle_of[worker])
             self.generation.loops[rank] = worker.run_loop.remote(task, common)
             self.generation.listening[rank] = worker.next_event.remote()
 
@@ -214,96 +203,6 @@ class RoleGroup:
             raise KVStoreError(f"kvstore.unix_sockets is true, but the roles are on {len(set(hosts))} nodes "
                                f"({', '.join(sorted(set(hosts)))}); set it to auto or false")
         return one_node if wanted == "auto" else bool(wanted)
-
-    # Listening
-
-    def poll(self, timeout_s: float) -> list[Event] | None:
-        """The loops' newest events by rank, once every worker has posted one; None when ``timeout_s`` pass before.
-
-        Raises what a role raised, or KVStoreError when one died.
-        """
-        generation = self._formed()
-        waiting = {ref: rank for rank, ref in generation.listening.items()}
-        deadline = time.monotonic() + timeout_s
-        while waiting:
-            watched = [*waiting, *generation.loops.values(), *generation.serving, *generation.failures]
-            ready, _ = ray.wait(watched, timeout=max(0.0, deadline - time.monotonic()), fetch_local=False)
-            if not ready:
-                return None
-            if ready[0] in waiting:
-                rank = waiting.pop(ready[0])
-                generation.events[rank] = self._get(ready[0], f"worker {rank}")
-                del generation.listening[rank]
-            else:
-                self._check_ended(ready[0], generation)
-        return [generation.events[rank] for rank in range(len(generation.workers))]
-
-    def answer(self, answers: Mapping[int, Any]) -> None:
-        """Answer the events of some ranks, so that their loops go on, and listen to them again."""
-        generation = self._formed()
-        for rank, payload in answers.items():
-            worker = generation.workers[rank]
-            worker.command.remote("answer", payload)
-            generation.listening[rank] = worker.next_event.remote()
-
-    def answer_all(self, payload: Any = None) -> None:
-        self.answer(dict.fromkeys(range(len(self._formed().workers)), payload))
-
-    def hold(self) -> None:
-        """Ask every loop to wait at its next boundary."""
-        for worker in self._formed().workers:
-            worker.hold.remote()
-
-    def command(self, name: str, argument: Any = None) -> list[Any]:
-        """Have every waiting loop do ``name``; the results by rank."""
-        return self.ask([worker.command.remote(name, argument) for worker in self._formed().workers],
-                        f"workers ({name})")
-
-    def progress(self) -> list[dict[str, Any]]:
-        """Where each worker's loop is, by rank."""
-        return self.ask([worker.progress.remote() for worker in self._formed().workers], "workers (progress)")
-
-    def on_servers(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a control method of every server; ``arguments`` are lists with an item a server."""
-        refs = [getattr(server, method).remote(*(argument[i] for argument in arguments))
-                for i, server in enumerate(self._formed().servers)]
-        return self.ask(refs, f"servers ({method})")
-
-    def ask(self, refs: list[Any], who: str) -> list[Any]:
-        """The values of refs; raises as `poll` does, and KVStoreError after the time-out of a role that hangs."""
-        _ready, late = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_TIMEOUT_S) if refs else ([], [])
-        if late:
-            raise KVStoreError(f"{who}: no answer within {ANSWER_TIMEOUT_S:g} s")
-        return [self._get(ref, who) for ref in refs]
-
-    def _check_ended(self, ref: Any, generation: Generation) -> None:
-        """Something ended that goes on as long as the generation does: raise why."""
-        if ref in generation.failures:
-            failure = self._get(ref, generation.failures[ref])
-            raise TrainingError(f"the optimizer failed on {generation.failures[ref]}:\n{failure}")
-        if ref in generation.serving:
-            self._get(ref, generation.serving[ref])
-            raise KVStoreError(f"{generation.serving[ref]} ended in the middle of the run")
-        rank = next(rank for rank, loop in generation.loops.items() if loop == ref)
-        self._get(ref, f"worker {rank}")
-        raise KVStoreError(f"worker {rank} ended in the middle of the run")
-
-    @staticmethod
-    def _get(ref: Any, who: str) -> Any:
-        """The ref's value; a role's own error, or KVStoreError when its process died."""
-        try:
-            return ray.get(ref)
-        except RayTaskError as error:
-            raise error.cause if isinstance(error.cause, RaymxError) else KVStoreError(f"{who}: {error}") from None
-        except RayActorError as error:
-            raise KVStoreError(f"{who} died: {_first_line(error)}") from None
-        except RayError as error:
-            raise KVStoreError(f"{who}: {_first_line(error)}") from None
-
-    def _formed(self) -> Generation:
-        if self.generation is None:
-            raise KVStoreError("no generation is formed")
-        return self.generation
 
     # Ending
 
@@ -326,9 +225,11 @@ class RoleGroup:
 
     def finish(self, timeout_s: float) -> None:
         """Let loops that wait in their last report do what they do after it. What they raise is not the run's now."""
-        generation = self._formed()
-        self.answer({rank: None for rank, event in generation.events.items()
-                     if event.kind == "report" and rank not in generation.listening})
+        generation = self.generation
+        if generation is None:
+            return
+        generation.answer({rank: None for rank, event in generation.events.items()
+                           if event.kind == "report" and rank not in generation.listening})
         _quietly(lambda: ray.get(list(generation.listening.values()), timeout=timeout_s))
 
     @staticmethod
@@ -343,8 +244,7 @@ class RoleGroup:
             self._remove_sockets()
             ray.kill(self._scheduler)
         self._workers, self._servers, self._scheduler, self.generation = [], [], None, None
-        self._process_key = None
-
+        self._bundle_of, self._process_key = {}, None
 
     def _remove_sockets(self) -> None:
         """Remove the files of this generation's Unix sockets: once all are connected, nobody opens them again."""
@@ -356,7 +256,3 @@ class RoleGroup:
 def _quietly(action: Callable[[], Any]) -> None:
     with contextlib.suppress(RayError):
         action()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

@@ -54,6 +54,7 @@ class HostedServer:
             raise KVStoreError(f"the server's loop ended: {error}") from None
         finally:
             self._store = self._updater = None
+            self._failed.set()      # nobody need wait for a failure of this generation any more
 
     @property
     def rank(self) -> int:
@@ -74,7 +75,7 @@ class HostedServer:
         return self._updater
 
     def wait_failure(self) -> str:
-        """Block until an update raised; the traceback."""
+        """Block until an update raised, and give the traceback, or until the generation ends, and give ""."""
         self._failed.wait()
         return self._failure
 

@@ -52,11 +52,11 @@ class Channel:
             except Exception as error:
                 future.set_exception(error)
 
-    def boundary(self) -> None:
+    def boundary(self, payload: Any = None) -> None:
         """A place between two steps: waits here when the trial holds the loop, else returns at once."""
         self._count += 1
         while self._hold_from is not None and self._count >= self._hold_from:
-            self._hold_from = self.ask("held")
+            self._hold_from = self.ask("held", payload)
 
     def report(self, payload: Any) -> None:
         """Hand over a result and wait until the trial goes on."""

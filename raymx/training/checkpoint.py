@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import zipfile
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,7 +60,14 @@ def write(folder: str, saved: Saved) -> None:
 
 
 def read(folder: str) -> Saved:
-    """The inverse of `write`. Raises CheckpointError when a file is missing or was changed."""
+    """The inverse of `write`. Raises CheckpointError when a file is missing, damaged, or holds what is no array."""
+    try:
+        return _read_checked(folder)
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{folder} is no checkpoint that can be read ({STATE} or {OPTIMIZER}): {error}") from None
+
+
+def _read_checked(folder: str) -> Saved:
     state = json.loads(_read(folder, STATE))
     if state.get("format") != FORMAT:
         raise CheckpointError(f"{folder}: checkpoint format {state.get('format')}; this raymx reads format {FORMAT}")

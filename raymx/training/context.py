@@ -275,7 +275,7 @@ class WorkerContext:
         self._state = self._state if state is None else state
         self._sums = sums
         if metrics is None:
-            self.channel.boundary()
+            self.channel.boundary((self._epoch, self._step, self.steps_per_epoch))
             return
         figures = self.meter.take()
         self.channel.report({"metrics": dict(metrics), "meter": figures, "epoch": self._epoch,

@@ -1,0 +1,124 @@
+"""One generation of a role group: who takes part, what their loops say, and what is asked of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from raymx.errors import KVStoreError, RaymxError, TrainingError
+from raymx.training.channel import Event
+
+ANSWER_TIMEOUT_S = 300.0        # for a control call to a role: a checkpoint of a large net takes its time
+PROGRESS_TIMEOUT_S = 1.0        # the display does without a late one
+
+
+@dataclass
+class Generation:
+    """A formed generation. ``workers`` and ``servers`` are in the order of their ranks, which ps-lite gives anew."""
+
+    number: int
+    workers: list[Any]
+    servers: list[Any] = field(default_factory=list)
+    serving: dict[Any, str] = field(default_factory=dict)           # refs that end only when something is wrong
+    failures: dict[Any, str] = field(default_factory=dict)          # refs of wait_failure, by the server's name
+    loops: dict[int, Any] = field(default_factory=dict)             # refs of run_loop, by rank
+    listening: dict[int, Any] = field(default_factory=dict)         # refs of next_event, by rank
+    events: dict[int, Event] = field(default_factory=dict)          # the newest event, by rank
+    _progress: list[Any] = field(default_factory=list)              # refs of progress calls under way
+
+    def poll(self, timeout_s: float) -> list[Event] | None:
+        """The loops' newest events by rank, once every worker has posted one; None when ``timeout_s`` pass before.
+
+        Raises what a role raised, or KVStoreError when one died.
+        """
+        waiting = {ref: rank for rank, ref in self.listening.items()}
+        deadline = time.monotonic() + timeout_s
+        while waiting:
+            watched = [*waiting, *self.loops.values(), *self.serving, *self.failures]
+            ready, _ = ray.wait(watched, timeout=max(0.0, deadline - time.monotonic()), fetch_local=False)
+            if not ready:
+                return None
+            if ready[0] in waiting:
+                rank = waiting.pop(ready[0])
+                self.events[rank] = value_of(ready[0], f"worker {rank}")
+                del self.listening[rank]
+            else:
+                self._check_ended(ready[0])
+        return [self.events[rank] for rank in range(len(self.workers))]
+
+    def answer(self, answers: Mapping[int, Any]) -> None:
+        """Answer the events of some ranks, so that their loops go on, and listen to them again."""
+        for rank, payload in answers.items():
+            worker = self.workers[rank]
+            worker.command.remote("answer", payload)
+            self.listening[rank] = worker.next_event.remote()
+
+    def answer_all(self, payload: Any = None) -> None:
+        self.answer(dict.fromkeys(range(len(self.workers)), payload))
+
+    def hold(self) -> None:
+        """Ask every loop to wait at its next boundary."""
+        for worker in self.workers:
+            worker.hold.remote()
+
+    def command(self, name: str, argument: Any = None) -> list[Any]:
+        """Have every waiting loop do ``name``; the results by rank."""
+        return self.ask([worker.command.remote(name, argument) for worker in self.workers],
+                        f"workers ({name})")
+
+    def progress(self) -> list[dict[str, Any]]:
+        """Where each worker's loop is, by rank; [] when one is too busy to say."""
+        self._progress = self._progress or [worker.progress.remote() for worker in self.workers]
+        _, late = ray.wait(self._progress, num_returns=len(self._progress), timeout=PROGRESS_TIMEOUT_S)
+        if late:
+            return []
+        refs, self._progress = self._progress, []
+        return [value_of(ref, "a worker (progress)") for ref in refs]
+
+    def on_servers(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a control method of every server; ``arguments`` are lists with an item a server."""
+        refs = [getattr(server, method).remote(*(argument[i] for argument in arguments))
+                for i, server in enumerate(self.servers)]
+        return self.ask(refs, f"servers ({method})")
+
+    def ask(self, refs: list[Any], who: str) -> list[Any]:
+        """The values of refs; raises as `poll` does, and KVStoreError after the time-out of a role that hangs."""
+        _ready, late = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_TIMEOUT_S) if refs else ([], [])
+        if late:
+            raise KVStoreError(f"{who}: no answer within {ANSWER_TIMEOUT_S:g} s")
+        return [value_of(ref, who) for ref in refs]
+
+    def _check_ended(self, ref: Any) -> None:
+        """Something ended that goes on as long as the generation does: raise why."""
+        if ref in self.failures:
+            failure = value_of(ref, self.failures[ref])
+            if not failure:
+                raise KVStoreError(f"{self.failures[ref]} ended in the middle of the run")
+            raise TrainingError(f"the optimizer failed on {self.failures[ref]}:\n{failure}")
+        if ref in self.serving:
+            value_of(ref, self.serving[ref])
+            raise KVStoreError(f"{self.serving[ref]} ended in the middle of the run")
+        rank = next(rank for rank, loop in self.loops.items() if loop == ref)
+        value_of(ref, f"worker {rank}")
+        raise KVStoreError(f"worker {rank} ended in the middle of the run")
+
+
+def value_of(ref: Any, who: str) -> Any:
+    """The ref's value; raises a role's own error, or KVStoreError when its process died."""
+    try:
+        return ray.get(ref)
+    except RayTaskError as error:
+        raise error.cause if isinstance(error.cause, RaymxError) else KVStoreError(f"{who}: {error}") from None
+    except RayActorError as error:
+        raise KVStoreError(f"{who} died: {_first_line(error)}") from None
+    except RayError as error:
+        raise KVStoreError(f"{who}: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,130 @@
+"""Where runs lie, their summary, and the lines that a run prints. No Ray."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import EXPERIMENTS
+
+from raymx import results
+from raymx.cluster import placement
+from raymx.config import Experiment, load_experiment
+from raymx.display import Display, live_line, row_line
+from raymx.errors import ExperimentError, TrainingError
+
+
+def experiment(**overrides: Any) -> Experiment:
+    return load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {k.replace("__", "."): v for k, v in overrides.items()})
+
+
+def make_run(storage: Path, folder: str, **overrides: Any) -> str:
+    results.record(str(storage), folder, experiment(**overrides))
+    return str(storage / folder)
+
+
+def test_a_run_reads_back_as_what_it_was(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "fashion_mnist_2026-01-02_03-04-05", training__base_lr=0.3)
+    assert results.experiment_of(path) == experiment(training__base_lr=0.3)
+    results.check_same(experiment(training__base_lr=0.3), path)
+    with pytest.raises(ExperimentError, match=r"training.base_lr was 0.3 and is 0.05"):
+        results.check_same(experiment(), path)
+
+
+def test_the_newest_run_is_of_the_same_experiment(tmp_path: Path) -> None:
+    for folder in ("fashion_mnist_2026-01-02_03-04-05", "fashion_mnist_2026-01-02_03-04-06",
+                   "fashion_mnist_async_2027-01-01_00-00-00"):
+        make_run(tmp_path, folder)
+    (tmp_path / "fashion_mnist_2028-01-01_00-00-00").mkdir()        # not a run
+    assert results.newest_run(str(tmp_path), "fashion_mnist").endswith("03-04-06")
+    with pytest.raises(ExperimentError, match="no run of other is in"):
+        results.newest_run(str(tmp_path), "other")
+
+
+def test_two_runs_in_one_second_have_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results.time, "strftime", lambda _: "2026-01-02_03-04-05")
+    first = results.new_folder(str(tmp_path), experiment())
+    make_run(tmp_path, first)
+    second = results.new_folder(str(tmp_path), experiment())
+    assert first != second
+    make_run(tmp_path, second)
+    assert results.newest_run(str(tmp_path), "fashion_mnist") == str(tmp_path / second)
+
+
+@pytest.mark.parametrize(("overrides", "expected"), [
+    ({}, ("validation_accuracy", "max")), ({"data__validation": None}, ("train_loss", "min")),
+    ({"model__metric": "mse"}, ("validation_mse", "min")),
+    ({"checkpoint__metric": "train_loss", "checkpoint__mode": "min"}, ("train_loss", "min"))])
+def test_the_metric_that_checkpoints_are_kept_by(overrides: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert results.best_metric(experiment(**overrides)) == expected
+
+
+def test_the_root_of_a_wrapped_error() -> None:
+    class Wrapped(TrainingError):       # as Ray makes them: of the cause's class, with the cause inside
+        def __init__(self, cause: Exception) -> None:
+            super().__init__("a long traceback")
+            self.cause = cause
+
+    assert str(results.root_cause(Wrapped(TrainingError("short")))) == "short"
+    assert results.root_cause(None) is None
+    assert "boom" in str(results.root_cause(RuntimeError("boom")))
+
+
+def test_json_has_no_nan() -> None:
+    assert json.loads(results.as_json({"a": math.nan, "b": [1.5, math.inf], "c": object})) | {"c": 0} == {
+        "a": None, "b": [1.5, None], "c": 0}
+
+
+ROW = {"epoch": 2, "train_loss": 0.5, "train_accuracy": 0.8, "validation_accuracy": 0.75, "samples_per_sec": 1234.5,
+       "train_s": 3.0, "validation_loss": math.nan}
+
+
+def test_a_rows_line() -> None:
+    assert row_line(ROW, 3) == ("epoch 2/3  train_loss 0.5000  train_accuracy 0.8000  validation_accuracy 0.7500  "
+                                "1,234 samples/s")
+
+
+def test_the_live_line() -> None:
+    progress = {"phase": "training", "epoch": 0, "step": 12, "steps": 48, "samples_per_sec": 1500.0, "loss": 0.25}
+    assert live_line(progress, 3) == ("epoch 1/3 [######..................] 12/48 steps  1,500 samples/s  loss 0.250")
+    assert live_line({"phase": "forming"}, 3) == "forming the KVStore ..."
+    assert live_line({"phase": "training"}, 3) == "waiting for the first batch ..."
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_only_a_terminal_is_redrawn(stream: io.StringIO) -> None:
+    display = Display(stream)
+    wanted = experiment()
+    display.head(wanted, placement.plan(wanted, 0), "started Ray")
+    display.progress({"phase": "training", "epoch": 0, "step": 12, "steps": 48})
+    display.row(ROW)
+    display.warnings(["once", "once"])
+    text = stream.getvalue()
+    assert ("\r" in text) == stream.isatty()
+    assert text.count("warning: once") == 1
+    assert "2 workers and 1 server, dist_sync, float32" in text
+
+
+@pytest.mark.parametrize("state", ["finished", "interrupted", "failed"])
+def test_the_end_without_a_metric(state: str) -> None:
+    stream = io.StringIO()
+    Display(stream).end({"state": state, "wall_s": 3.0, "best": {}, "final": {}, "parameters": None}, "/runs/a")
+    assert f"{state} after 3 s" in stream.getvalue()
+    assert ("--resume /runs/a" in stream.getvalue()) == (state != "finished")
+
+
+def test_a_summary_without_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "_hardware", list)
+    nothing = SimpleNamespace(metrics_dataframe=None, metrics=None, checkpoint=None, error=None, path="/t")
+    found = results.summary(experiment(), nothing, "failed", 0.0)
+    assert (found["best"], found["parameters"], found["final"]) == ({}, None, {})

@@ -1,0 +1,204 @@
+"""A worker's pure parts: the channel to the trial, the meter, checkpoints as files, cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raymx.cluster import cores
+from raymx.errors import CheckpointError, DataError, ExperimentError, KVStoreError, RaymxError, TrainingError
+from raymx.kvstore.state import OptimizerState
+from raymx.training import checkpoint
+from raymx.training.channel import Channel, LoopEnded
+from raymx.training.meter import Meter
+
+
+class Loop:
+    """A loop in a thread, as a worker has it."""
+
+    def __init__(self, body: Callable[[Channel], Any], handlers: dict[str, Callable[[Any], Any]] | None = None) -> None:
+        self.channel = Channel(handlers or {})
+        self.result: Any = None
+        self._thread = threading.Thread(target=self._run, args=[body], daemon=True)
+        self._thread.start()
+
+    def _run(self, body: Callable[[Channel], Any]) -> None:
+        try:
+            self.result = body(self.channel)
+        except LoopEnded:
+            self.result = "ended"
+
+    def join(self) -> Any:
+        self._thread.join(timeout=10)
+        assert not self._thread.is_alive()
+        return self.result
+
+
+def test_an_answer_comes_back_to_the_loop() -> None:
+    loop = Loop(lambda channel: channel.ask("total", 3))
+    event = loop.channel.next_event()
+    assert (event.kind, event.payload) == ("total", 3)
+    loop.channel.command("answer", 42)
+    assert loop.join() == 42
+
+
+def test_a_waiting_loop_does_what_it_is_told_in_its_own_thread() -> None:
+    loop = Loop(lambda channel: (threading.get_ident(), channel.ask("report")),
+                {"where": lambda _: threading.get_ident()})
+    loop.channel.next_event()
+    where = loop.channel.command("where")
+    loop.channel.command("answer")
+    assert loop.join()[0] == where
+
+
+def test_a_failing_command_fails_at_its_caller_and_the_loop_goes_on() -> None:
+    loop = Loop(lambda channel: channel.ask("report"), {"snapshot": lambda _: 1 / 0})
+    loop.channel.next_event()
+    with pytest.raises(ZeroDivisionError):
+        loop.channel.command("snapshot")
+    loop.channel.command("answer", "on")
+    assert loop.join() == "on"
+
+
+def test_an_ended_loop_passes_a_users_except() -> None:
+    def body(channel: Channel) -> str:
+        try:
+            channel.ask("report")
+        except Exception:
+            return "swallowed"
+        return "answered"
+
+    loop = Loop(body)
+    loop.channel.next_event()
+    loop.channel.command("end")
+    assert loop.join() == "ended"
+
+
+def test_boundaries_cost_nothing_until_held_and_run_on_to_a_count() -> None:
+    def body(channel: Channel) -> int:
+        channel.ask("begin")
+        for _ in range(10):
+            channel.boundary()
+        return 10
+
+    loop = Loop(body)
+    loop.channel.next_event()
+    loop.channel.hold()
+    loop.channel.command("answer")
+    assert loop.channel.next_event().count == 1
+    loop.channel.command("answer", 4)           # on to the fourth
+    event = loop.channel.next_event()
+    assert (event.kind, event.count) == ("held", 4)
+    loop.channel.command("answer", None)        # and go on
+    assert loop.join() == 10
+
+
+def test_the_meter_keeps_the_first_step_apart() -> None:
+    now = [0.0]
+    meter = Meter(clock=lambda: now[0])
+    meter.start()
+    for seconds in (5.0, 1.0, 1.0):
+        meter.waited(seconds / 4)
+        now[0] += seconds
+        meter.step_done(32, lambda: None)
+    meter.stop()
+    assert meter.take() == {"steps": 2, "samples": 64, "train_s": 2.0, "data_wait_s": 0.5, "first_step_s": 5.0}
+    assert meter.take() == {"steps": 0, "samples": 0, "train_s": 0.0, "data_wait_s": 0.0, "first_step_s": 5.0}
+
+
+def saved() -> checkpoint.Saved:
+    state = OptimizerState({"0.weight": [np.arange(4, dtype=np.float32), np.ones(4, np.float32)], "0.bias": []},
+                           {"0.weight": 7, "0.bias": 7})
+    return checkpoint.Saved(b"parameters", state, epoch=1, step=2, state={"mine": [1]}, sums={"loss": 0.1},
+                            metrics={"train_loss": 0.5})
+
+
+def test_a_checkpoint_reads_back(tmp_path: Path) -> None:
+    checkpoint.write(str(tmp_path), saved())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.params", "optimizer.npz", "state.json"]
+    found = checkpoint.read(str(tmp_path))
+    assert found.optimizer.counts == saved().optimizer.counts
+    np.testing.assert_array_equal(found.optimizer.arrays["0.weight"][0], np.arange(4))
+    assert (found.parameters, found.epoch, found.step, found.state, found.sums, found.metrics) == (
+        b"parameters", 1, 2, {"mine": [1]}, {"loss": 0.1}, {"train_loss": 0.5})
+
+
+@pytest.mark.parametrize("name", ["net.params", "optimizer.npz"])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, name: str) -> None:
+    checkpoint.write(str(tmp_path), saved())
+    data = bytearray((tmp_path / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(CheckpointError, match=f"{name} is damaged"):
+        checkpoint.read(str(tmp_path))
+
+
+def test_a_missing_file_or_another_format_is_named(tmp_path: Path) -> None:
+    checkpoint.write(str(tmp_path), saved())
+    state = json.loads((tmp_path / "state.json").read_text())
+    (tmp_path / "state.json").write_text(json.dumps(state | {"format": 99}))
+    with pytest.raises(CheckpointError, match="format 99"):
+        checkpoint.read(str(tmp_path))
+    (tmp_path / "state.json").unlink()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        checkpoint.read(str(tmp_path))
+
+
+def test_a_checkpoint_with_a_pickle_in_it_is_refused(tmp_path: Path) -> None:
+    """Checksums are whoever wrote it's own; the arrays are read with no pickle whatever they say."""
+    trap = np.array([Trap()], dtype=object)
+    np.savez(tmp_path / "trap.npz", **{"0.weight/0": trap})
+    checkpoint.write(str(tmp_path), saved())
+    data = (tmp_path / "trap.npz").read_bytes()
+    (tmp_path / "optimizer.npz").write_bytes(data)
+    import hashlib
+    state = json.loads((tmp_path / "state.json").read_text())
+    state["sha256"]["optimizer.npz"] = hashlib.sha256(data).hexdigest()
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    with pytest.raises(CheckpointError, match=r"optimizer\.npz"):
+        checkpoint.read(str(tmp_path))
+    assert not Trap.sprung
+
+
+class Trap:
+    sprung = False
+
+    def __reduce__(self) -> Any:
+        return setattr, (Trap, "sprung", True)
+
+
+def test_cores_are_disjoint_between_processes_and_free_after_them(tmp_path: Path) -> None:
+    assert cores.claim(2, {4, 5, 6}, str(tmp_path)) == [4, 5]
+    code = ("import sys; from raymx.cluster.cores import claim; "
+            "print(claim(1, {4, 5, 6}, sys.argv[1]), claim(1, {4, 5}, sys.argv[1]))")
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True,
+                              timeout=60)
+        assert done.stdout.strip() == "[6] []"
+
+
+def test_threads_are_bound_where_cores_were_claimed() -> None:
+    assert cores.thread_env(2, []) == {"OMP_NUM_THREADS": "2"}
+    assert cores.thread_env(2, [4, 5]) == {"OMP_NUM_THREADS": "2", "OMP_PLACES": "{4},{5}", "OMP_PROC_BIND": "close"}
+
+
+@pytest.mark.parametrize("kind", [RaymxError, ExperimentError, DataError, KVStoreError, TrainingError, CheckpointError])
+def test_errors_pickle(kind: type[RaymxError]) -> None:
+    import pickle
+    again = pickle.loads(pickle.dumps(kind("what, why and the fix")))
+    assert type(again) is kind
+    assert str(again) == "what, why and the fix"
+
+
+def test_importing_raymx_is_light() -> None:
+    code = "import sys, raymx; assert not {'mxnet', 'ray', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=os.environ)
