@@ -3,9 +3,10 @@
     schedule = from_experiment(experiment, steps_per_epoch=47)
     schedule.lr(1)      # the first step
 
-The peak is ``base_lr * rule(B / base_batch_size)`` for the samples B of one update (see `raymx.rules.batch_factor`): linear (Goyal et al. 2017, "Accurate, Large
-Minibatch SGD: Training ImageNet in 1 Hour") or square root (Krizhevsky 2014, "One weird trick for parallelizing
-convolutional neural networks"). Async training has a lower peak and a longer warmup, since gradients are stale.
+The peak is ``base_lr * rule(B / base_batch_size)`` for the samples B of one update (`raymx.rules.batch_factor`): linear
+(Goyal et al. 2017, "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour") or square root (Krizhevsky 2014, "One
+weird trick for parallelizing convolutional neural networks"). Async training has a lower peak and a longer warmup,
+since its gradients are stale.
 """
 
 from __future__ import annotations
