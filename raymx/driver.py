@@ -6,6 +6,7 @@ import contextlib
 import glob
 import importlib
 import logging
+import math
 import os
 import socket
 import sys
@@ -37,7 +38,7 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
         nodes = cluster_nodes()
-    here = [NodeResources("this machine", float("inf"), local_gpus())]
+    here = [NodeResources("this machine", math.inf, local_gpus())]
     plan = placement.plan(experiment, resolved_gpus(experiment, nodes or here))
     print(placement.describe(experiment, plan, nodes))
     for note in rules.notes(experiment):
@@ -80,11 +81,13 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
                 f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
                 f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}") from None
         return ""
-    cpus = placement.logical_cpus(placement.plan(experiment, resolved_gpus(experiment, [
-        NodeResources("this machine", float("inf"), local_gpus())])))
+    here = [NodeResources("this machine", math.inf, local_gpus())]
+    plan = placement.plan(experiment, resolved_gpus(experiment, here))
+    check_cluster(experiment, plan, here)
+    cpus = placement.logical_cpus(plan)
     # Ray ends idle processes beyond one a CPU, and counts actors too: the data streams would start theirs every epoch.
     os.environ.setdefault("RAY_num_workers_soft_limit", str(4 * max(cpus, os.cpu_count() or 1)))
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     import_ahead()
     ray.init("local", num_cpus=max(cpus, cores), include_dashboard=False, **common)
     return (f"started Ray on this machine with {max(cpus, cores)} logical CPUs: the plan needs {cpus}, the machine has "
@@ -175,7 +178,7 @@ class Run:
                 self._display.head(self.experiment, plan, started)
                 from raymx.watch import Watch
 
-                with Watch(folder, self._display, interrupt):
+                with Watch(folder, self._display, interrupt, placement.needs(plan)):
                     result = self._tuner(folder, gpus).fit()[0]
                 return self._close(result, folder, began, interrupt)
             finally:

@@ -206,7 +206,8 @@ def _git_commit(directory: str) -> str | None:
 def _hardware() -> list[dict[str, Any]]:
     import ray
 
+    here = ray.util.get_node_ip_address()
     return [{"node": node["NodeManagerAddress"], "logical_cpus": node["Resources"].get("CPU", 0),
              "gpus": node["Resources"].get("GPU", 0), "memory_bytes": node["Resources"].get("memory", 0),
-             "cores": os.cpu_count() if node["NodeManagerAddress"] == ray.util.get_node_ip_address() else None}
+             "cores": len(os.sched_getaffinity(0)) if node["NodeManagerAddress"] == here else None}
             for node in ray.nodes() if node["Alive"]]

@@ -8,12 +8,14 @@ ends the run at once.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
 import time
 from typing import Any
 
+import ray
 from ray.tune import Callback
 
 from raymx.cluster.board import Board
@@ -21,6 +23,7 @@ from raymx.display import Display
 from raymx.interrupt import Interrupt
 
 LOOK_S = 0.25
+ROOM_S = 10.0           # for a trial to be placed; then the user is told what it waits for
 SAVE_GRACE_S = 7.0      # for a trial to come to its next step's end and save; then it ends without
 
 
@@ -29,8 +32,9 @@ class Watch:
 
     current: Watch | None = None        # for the callbacks, which Tune pickles
 
-    def __init__(self, run_id: str, display: Display, interrupt: Interrupt) -> None:
-        self._display, self._interrupt, self._board = display, interrupt, Board(run_id)
+    def __init__(self, run_id: str, display: Display, interrupt: Interrupt, needs: str) -> None:
+        """``needs`` says what the run waits for when the cluster has no room yet."""
+        self._display, self._interrupt, self._board, self._needs = display, interrupt, Board(run_id), needs
         self._trials: set[str] = set()
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True, name="raymx-watch")
@@ -62,7 +66,11 @@ class Watch:
             self._end_tune()
 
     def _look(self) -> None:
+        begun = time.monotonic()
         while not self._left.wait(LOOK_S):
+            if not self._trials and time.monotonic() - begun > ROOM_S:
+                self._display.warnings([f"waiting for room in the cluster: {self._needs}; free now: {free()}"], "note")
+                begun = math.inf
             phases = [self._show(trial_id) for trial_id in sorted(self._trials)]
             if self._interrupt.requested and not self._asked_at:
                 self._ask_to_stop(any(phase == "training" for phase in phases))
@@ -89,6 +97,12 @@ class Watch:
     @staticmethod
     def _end_tune() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def free() -> str:
+    """What of the cluster nobody has reserved."""
+    resources = ray.available_resources()
+    return ", ".join(f"{resources.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
 
 
 class TuneHooks(Callback):

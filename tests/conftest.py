@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +94,20 @@ class TrialByHand:
         while not rows[-1]["done"]:
             rows.append(self.step())
         return rows
+
+    def roles(self, *names: str) -> list[int]:
+        """The process ids of the trial's roles, of one kind or of all."""
+        titles = tuple(f"ray::{name}" for name in names or ("Worker", "Server", "KVScheduler"))
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if (folder / "cmdline").read_bytes().decode(errors="replace").startswith(titles):
+                    found.append(int(folder.name))
+        return found
+
+    def kill(self, role: str) -> None:
+        """SIGKILL one process of a role."""
+        os.kill(self.roles(role)[0], signal.SIGKILL)
 
     def save(self, folder: Path) -> Any:
         """The checkpoint that Tune would take now, as `raymx.training.checkpoint.Saved`."""

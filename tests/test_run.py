@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def test_success(tmp_path: Path) -> None:
     assert summary["state"] == "finished"
     assert summary["best"]["value"] > 0.7
     assert summary["versions"]["mxnet"] == "1.9.1"
-    assert summary["hardware"][0]["cores"] == os.cpu_count()
+    assert summary["hardware"][0]["cores"] == len(os.sched_getaffinity(0))
     assert summary["experiment"]["training"]["epochs"] == 2
     for text in ("2 workers and 1 server, dist_sync", "logical CPUs", "epoch 1/2", "epoch 2/2", summary["parameters"],
                  str(run)):
@@ -208,6 +208,31 @@ def test_a_storage_path_that_cannot_be_written(tmp_path: Path) -> None:
     assert command.wait() == 1
     assert command.err.startswith("raymx: error: --storage-path")
     assert command.left() == []
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """A cluster of two nodes, neither of which holds the default experiment alone; its address."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
+    nodes.add_node(num_cpus=4)
+    yield nodes.address
+    ray.shutdown()
+    nodes.shutdown()
+
+
+def test_on_a_cluster_of_two_nodes(cluster: str, tmp_path: Path) -> None:
+    too_much = Command(FASHION_MNIST, "--address", cluster, "--num-workers", 9, "--dry-run", cwd=tmp_path)
+    assert too_much.wait() == 1
+    assert "8 CPU" in too_much.err
+    command = Command(FASHION_MNIST, "--address", cluster, "--storage-path", tmp_path / "runs", "--num-epochs", 1,
+                      cwd=tmp_path)
+    assert command.wait() == 0, command.err
+    assert "started Ray" not in command.out
+    assert "the cluster has 2 nodes" in command.out
+    assert rows(the_run(tmp_path / "runs"))[0]["validation_accuracy"] > 0.5
 
 
 def test_dry_run_starts_nothing(tmp_path: Path) -> None:

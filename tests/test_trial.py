@@ -164,6 +164,17 @@ def test_optimizer_state_survives_a_restore(trial: TrialByHand, tmp_path: Path, 
     assert trial.step()["train_loss"] == expected["train_loss"]
 
 
+@pytest.mark.parametrize("role", ["Worker", "Server", "KVScheduler"])
+def test_a_killed_role_ends_the_trial_and_says_which(trial: TrialByHand, role: str) -> None:
+    trial.begin(load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"training.epochs": 50}))
+    trial.step()
+    trial.kill(role)
+    with pytest.raises(KVStoreError, match={"Worker": "worker [01].* died", "Server": "server 0 died",
+                                            "KVScheduler": "the KVStore scheduler died"}[role]):
+        trial.run()
+    assert trial.roles() == []
+
+
 def test_an_error_in_one_worker_names_the_users_line(trial: TrialByHand) -> None:
     trial.begin(with_loop("fails_at_step_three", training={"global_batch_size": 64,
                                                            "loop": "loops:fails_at_step_three"},

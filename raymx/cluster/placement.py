@@ -169,6 +169,11 @@ def _advice(plan: Plan, nodes: Sequence[NodeResources]) -> list[str]:
     return [f"{most} lower {', '.join(keys[:-1])} or {keys[-1]}.", "A bundle must fit on one node."]
 
 
+def needs(plan: Plan) -> str:
+    """What the plan asks for, in words: the whole, then each role."""
+    return f"the run needs {_amount(*_totals(plan))} ({_roles_in_words(plan.roles)})"
+
+
 def _totals(plan: Plan) -> tuple[float, float]:
     """(CPUs, GPUs) of all bundles."""
     return sum(b["CPU"] for b in plan.bundles), sum(b.get("GPU", 0.0) for b in plan.bundles)
