@@ -124,7 +124,7 @@ def set_environment() -> None:
     """What Ray and Tune read when they are imported or started."""
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")       # Ctrl-C is the run's to handle: save first
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")          # all that a killed driver can lose
-    os.environ.setdefault("TUNE_FORCE_TRIAL_CLEANUP_S", "5")
+    os.environ.setdefault("TUNE_FORCE_TRIAL_CLEANUP_S", "2")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")                # the new one prints folders even when silent
     os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -179,8 +179,10 @@ class Run:
                 from raymx.watch import Watch
 
                 with Watch(folder, self._display, interrupt, placement.needs(plan)):
-                    result = self._tuner(folder, gpus).fit()[0]
-                return self._close(result, folder, began, interrupt)
+                    grid = self._tuner(folder, gpus).fit()
+                if not len(grid):       # Ctrl-C before Tune had a trial
+                    return EXIT_INTERRUPTED
+                return self._close(grid[0], folder, began, interrupt)
             finally:
                 ray.shutdown()
 

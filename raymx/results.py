@@ -73,12 +73,9 @@ def check_same(experiment: Experiment, path: str) -> None:
 def best_metric(experiment: Experiment) -> tuple[str, str]:
     """(column, "max" or "min") by which checkpoints are kept."""
     chosen = experiment.checkpoint
-    if chosen.metric:
-        return chosen.metric, chosen.mode
-    if not experiment.data.validation:
-        return "train_loss", "min"
     name = experiment.model.metric.split(":")[-1]
-    return f"validation_{name}", "min" if name == "mse" else chosen.mode
+    metric = chosen.metric or (f"validation_{name}" if experiment.data.validation else "train_loss")
+    return metric, chosen.mode or ("min" if metric.endswith(("loss", "mse")) else "max")
 
 
 def summary(experiment: Experiment, result: Any, state: str, began: float) -> dict[str, Any]:

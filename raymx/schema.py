@@ -297,7 +297,7 @@ class Checkpoint(Section):
 
     keep_best: Count = 2
     metric: Annotated[Text | None, Field(description="the name of a reported metric, or null")] = None
-    mode: Literal["max", "min"] = "max"
+    mode: Literal["max", "min"] | None = None
 
 
 class Experiment(Section):

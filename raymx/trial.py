@@ -66,7 +66,8 @@ class Trial(tune.Trainable):
         self._warnings: list[str] = []
         self._pausing = self._finished = False
         self._form_s = 0.0                      # to dissolve the last generation and form this one
-        self._seen = (0, 0.0, 0)                # epoch, time and step of the last progress post
+        self._seen = (0, 0.0, 0)                # epoch, time and step of the first look at this epoch
+        self._watched_at, self._more_steps = 0.0, 1
 
     @property
     def _generation(self) -> Generation:
@@ -98,22 +99,36 @@ class Trial(tune.Trainable):
             self._generation.answer_all()
         while True:
             events = self._generation.poll(POLL_S)
-            if events is None:
+            if time.monotonic() - self._watched_at > POLL_S:
                 self._watch()
+            if events is None:
+                self._let_on()
                 continue
             row = self._handle(events)
             if row is not None:
                 return row
 
+    def _let_on(self) -> None:
+        """Let held loops do some more steps while another loop posts nothing.
+
+        That one may be past its last boundary and wait inside MXNet for what the held ones have not pushed yet, or, in
+        async, at the barrier of an epoch's end. The steps double each time, so however far apart they are, they meet.
+        """
+        held = {rank: event for rank, event in self._generation.waiting().items() if event.kind == "held"}
+        if held:
+            self._more_steps *= 2
+            self._generation.answer({rank: event.count + self._more_steps for rank, event in held.items()})
+
     def _watch(self) -> None:
-        """Between events: show where the loops are, and look whether somebody wants the run to stop."""
+        """Show where the loops are, and look whether somebody wants the run to stop."""
+        self._watched_at = time.monotonic()
         progress = self._generation.progress()
         for report in progress:
             self._warnings += [text for text in report.pop("warnings") if text not in self._warnings]
         if progress:
             self._post("training", progress[0] | {"samples_per_sec": self._speed(progress)})
         if not self._pausing and self._board.stop_requested():
-            self._pausing = True
+            self._pausing, self._more_steps = True, 1
             self._generation.hold()
 
     def _post(self, phase: str, progress: Mapping[str, Any]) -> None:
@@ -158,7 +173,8 @@ class Trial(tune.Trainable):
         if behind:
             self._generation.answer(behind)
             return None
-        return {"epoch": self._position(events), **self._metrics, "num_workers": len(events), SHOULD_CHECKPOINT: True}
+        validation = {name: value for name, value in self._metrics.items() if name.startswith("validation_")}
+        return {"epoch": self._position(events), **validation, "num_workers": len(events), SHOULD_CHECKPOINT: True}
 
     @staticmethod
     def _position(events: list[Event]) -> float:
@@ -203,7 +219,8 @@ class Trial(tune.Trainable):
         self._metrics |= metrics
         train_s = max(meter["train_s"] for meter in meters)
         epoch = reports[0]["epoch"]
-        self._finished = epoch >= self._experiment.training.epochs
+        # A loop of the user's may have more to report; it is finished when it returns.
+        self._finished = epoch >= self._experiment.training.epochs and self._experiment.training.loop == "default"
         return {
             "epoch": epoch, **self._metrics, "num_workers": len(reports),
             "samples_per_sec": sum(meter["samples"] for meter in meters) / train_s if train_s else math.nan,

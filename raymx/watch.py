@@ -8,6 +8,7 @@ ends the run at once.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -24,7 +25,7 @@ from raymx.interrupt import Interrupt
 
 LOOK_S = 0.25
 ROOM_S = 10.0           # for a trial to be placed; then the user is told what it waits for
-SAVE_GRACE_S = 7.0      # for a trial to come to its next step's end and save; then it ends without
+SAVE_GRACE_S = 5.0      # for a trial to come to its next step's end and save; then it ends without
 
 
 class Watch:
@@ -38,10 +39,11 @@ class Watch:
         self._trials: set[str] = set()
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True, name="raymx-watch")
-        self._asked_at = 0.0
+        self._asked_at, self._training = 0.0, False
 
     def __enter__(self) -> Watch:
         self._board.clear()
+        signal.signal(signal.SIGUSR1, lambda *_: None)      # it would end the process until Tune has its own handler
         self._thread.start()
         self._interrupt.listen(True)
         Watch.current = self
@@ -51,6 +53,8 @@ class Watch:
         self._interrupt.listen(False)
         self._left.set()
         self._thread.join()
+        with contextlib.suppress(Exception):        # Ray may be gone already
+            self._board.clear()
         Watch.current = None
 
     def on_start(self, trial_id: str) -> None:
@@ -71,12 +75,16 @@ class Watch:
             if not self._trials and time.monotonic() - begun > ROOM_S:
                 self._display.warnings([f"waiting for room in the cluster: {self._needs}; free now: {free()}"], "note")
                 begun = math.inf
-            phases = [self._show(trial_id) for trial_id in sorted(self._trials)]
-            if self._interrupt.requested and not self._asked_at:
-                self._ask_to_stop(any(phase == "training" for phase in phases))
-            elif self._asked_at and time.monotonic() - self._asked_at > SAVE_GRACE_S:
-                self._end_tune()
-                return
+            with contextlib.suppress(Exception):    # a look that failed is tried again
+                self._look_once()
+
+    def _look_once(self) -> None:
+        phases = [self._show(trial_id) for trial_id in sorted(self._trials)]
+        if self._interrupt.requested and not self._asked_at:
+            self._training = "training" in phases
+            self._ask_to_stop()
+        elif self._asked_at and (not self._training or time.monotonic() - self._asked_at > SAVE_GRACE_S):
+            self._end_tune()        # again and again: Tune may not listen yet
 
     def _show(self, trial_id: str) -> str:
         progress = self._board.read(trial_id)
@@ -86,13 +94,11 @@ class Watch:
     def _show_warnings(self, trial_id: str) -> None:
         self._display.warnings(self._board.read(trial_id).get("warnings", []))
 
-    def _ask_to_stop(self, training: bool) -> None:
-        self._asked_at = time.monotonic()
+    def _ask_to_stop(self) -> None:
         self._board.request_stop()
-        self._display.say("stopping: saving a checkpoint (Ctrl-C again to stop at once)" if training
+        self._asked_at = time.monotonic()
+        self._display.say("stopping: saving a checkpoint (Ctrl-C again to stop at once)" if self._training
                           else "stopping: nothing is trained yet")
-        if not training:
-            self._end_tune()
 
     @staticmethod
     def _end_tune() -> None:

@@ -92,7 +92,10 @@ class TrialByHand:
         """Step until done."""
         rows = [self.step()]
         while not rows[-1]["done"]:
-            rows.append(self.step())
+            row = self.step()
+            if "__duplicate__" in row:      # the loop has returned: Tune's word for a row that adds nothing
+                break
+            rows.append(row)
         return rows
 
     def roles(self, *names: str) -> list[int]:

@@ -113,6 +113,21 @@ def keeps_store(ctx: Any) -> None:
     push_fixed(ctx)
 
 
+def two_trainers(ctx: Any) -> None:
+    for name in ("first", "second"):
+        ctx.trainer(_Net(**{name: _parameter(name, [0.0], ctx.devices)}))
+
+
+def reports_text(ctx: Any) -> None:
+    ctx.trainer(_Net(weight=_parameter("weight", [0.0], ctx.devices)))
+    ctx.report({"train_loss": "low"})
+
+
+def reports_numpy(ctx: Any) -> None:
+    ctx.trainer(_Net(weight=_parameter("weight", [0.0], ctx.devices)))
+    ctx.report({"train_loss": mx.nd.array([0.5]).asscalar()})
+
+
 class _Payload:
     """What a stranger would send: unpickled, it writes a file."""
 

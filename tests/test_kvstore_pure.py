@@ -15,13 +15,15 @@ UNIX = env.Topology(num_workers=2, num_servers=1, root_host="10.0.0.1", root_por
 def test_a_role_over_tcp_binds_its_own_node() -> None:
     found = env.role_env("worker", TCP, "10.0.0.2")
     assert found == {"DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9000",
-                     "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_NODE_HOST": "10.0.0.2"}
+                     "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_NODE_HOST": "10.0.0.2",
+                     "MXNET_KVSTORE_BIGARRAY_BOUND": "1000000"}
 
 
 def test_an_interface_takes_the_place_of_the_address() -> None:
-    found = env.role_env("server", TCP, "10.0.0.2", interface="eth1")
-    assert found["DMLC_INTERFACE"] == "eth1"
-    assert "DMLC_NODE_HOST" not in found
+    for options in ({"interface": "eth1"}, {"settings": {"DMLC_INTERFACE": "eth1"}}):
+        found = env.role_env("server", TCP, "10.0.0.2", **options)      # type: ignore[arg-type]
+        assert found["DMLC_INTERFACE"] == "eth1"
+        assert "DMLC_NODE_HOST" not in found
 
 
 def test_unix_sockets_name_every_port() -> None:

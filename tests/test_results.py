@@ -59,7 +59,8 @@ def test_two_runs_in_one_second_have_two_folders(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(("overrides", "expected"), [
     ({}, ("validation_accuracy", "max")), ({"data__validation": None}, ("train_loss", "min")),
     ({"model__metric": "mse"}, ("validation_mse", "min")),
-    ({"checkpoint__metric": "train_loss", "checkpoint__mode": "min"}, ("train_loss", "min"))])
+    ({"checkpoint__metric": "train_loss"}, ("train_loss", "min")),
+    ({"checkpoint__metric": "train_loss", "checkpoint__mode": "max"}, ("train_loss", "max"))])
 def test_the_metric_that_checkpoints_are_kept_by(overrides: dict[str, Any], expected: tuple[str, str]) -> None:
     assert results.best_metric(experiment(**overrides)) == expected
 

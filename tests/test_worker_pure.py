@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,12 +177,13 @@ class Trap:
         return setattr, (Trap, "sprung", True)
 
 
-def test_cores_are_disjoint_between_processes_and_free_after_them(tmp_path: Path) -> None:
-    assert cores.claim(2, {4, 5, 6}, str(tmp_path)) == [4, 5]
+def test_cores_are_disjoint_between_processes_and_free_after_them() -> None:
+    prefix = uuid.uuid4().hex
+    assert cores.claim(2, {4, 5, 6}, prefix) == [4, 5]
     code = ("import sys; from raymx.cluster.cores import claim; "
             "print(claim(1, {4, 5, 6}, sys.argv[1]), claim(1, {4, 5}, sys.argv[1]))")
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True,
+        done = subprocess.run([sys.executable, "-c", code, prefix], capture_output=True, text=True, check=True,
                               timeout=60)
         assert done.stdout.strip() == "[6] []"
 

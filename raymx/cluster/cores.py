@@ -1,36 +1,34 @@
-"""Disjoint cores for the roles on a node, whichever trials they belong to.
+"""Disjoint cores for the roles on a machine, whichever trial or Ray they belong to.
 
-A role holds a core by an exclusive lock on a file in its Ray session's folder. The kernel drops the lock when the
-process ends, however it ends, so there is nothing to clean up and no list to keep.
+A role holds a core by a name in Linux's abstract socket namespace, which one process at a time can bind. The kernel
+frees it when the process ends, however it ends: there is no file to clean up and no list to keep.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
+import socket
 from collections.abc import Iterable
 
-_held: list[int] = []       # file descriptors: a lock lasts as long as its descriptor
+_held: list[socket.socket] = []     # a name is held as long as its socket
 
 
-def claim(count: int, allowed: Iterable[int], folder: str) -> list[int]:
-    """Up to ``count`` of the ``allowed`` cores that no other role holds; all ``count`` or none."""
-    os.makedirs(folder, exist_ok=True)
-    taken: list[tuple[int, int]] = []
+def claim(count: int, allowed: Iterable[int], prefix: str = "raymx-core") -> list[int]:
+    """``count`` of the ``allowed`` cores that no other role holds, in order; [] when so many are not free."""
+    taken: list[tuple[int, socket.socket]] = []
     for core in sorted(allowed):
         if len(taken) == count:
             break
-        descriptor = os.open(os.path.join(folder, str(core)), os.O_CREAT | os.O_RDWR, 0o600)
+        name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            taken.append((core, descriptor))
+            name.bind(f"\0{prefix}-{core}")
+            taken.append((core, name))
         except OSError:
-            os.close(descriptor)
+            name.close()
     if len(taken) < count:
-        for _, descriptor in taken:
-            os.close(descriptor)
+        for _, name in taken:
+            name.close()
         return []
-    _held.extend(descriptor for _, descriptor in taken)
+    _held.extend(name for _, name in taken)
     return [core for core, _ in taken]
 
 

@@ -51,6 +51,10 @@ class Generation:
                 self._check_ended(ready[0])
         return [self.events[rank] for rank in range(len(self.workers))]
 
+    def waiting(self) -> dict[int, Event]:
+        """The events that wait for an answer, by rank."""
+        return {rank: event for rank, event in self.events.items() if rank not in self.listening}
+
     def answer(self, answers: Mapping[int, Any]) -> None:
         """Answer the events of some ranks, so that their loops go on, and listen to them again."""
         for rank, payload in answers.items():
@@ -88,9 +92,12 @@ class Generation:
 
     def ask(self, refs: list[Any], who: str) -> list[Any]:
         """The values of refs; raises as `poll` does, and KVStoreError after the time-out of a role that hangs."""
-        _ready, late = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_TIMEOUT_S) if refs else ([], [])
-        if late:
-            raise KVStoreError(f"{who}: no answer within {ANSWER_TIMEOUT_S:g} s")
+        waiting, deadline = list(refs), time.monotonic() + ANSWER_TIMEOUT_S
+        while waiting:
+            ready, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise KVStoreError(f"{who}: no answer within {ANSWER_TIMEOUT_S:g} s")
+            value_of(ready[0], who)     # at once: when one has died, others may wait for it for ever
         return [value_of(ref, who) for ref in refs]
 
     def _check_ended(self, ref: Any) -> None:

@@ -129,11 +129,11 @@ class RoleGroup:
         return generation
 
     def _join_distributed(self, experiment: Experiment, store_type: str, gpus: int, generation: Generation) -> None:
-        hosts = self._hosts()
+        hosts, given = self._hosts(), experiment.kvstore.env.model_dump()
         local = self._unix_sockets(experiment, hosts)
         ports = iter(random.SystemRandom().sample(range(10**8, 2**31), len(self._workers) + len(self._servers) + 1))
         root = hosts[0]
-        root_port = next(ports) if local else ray.get(self._scheduler.free_port.remote(root), timeout=FORM_TIMEOUT_S)
+        root_port = next(ports) if local else value_of(self._scheduler.free_port.remote(root), "the KVStore scheduler")
         topology = env.Topology(len(self._workers), len(self._servers), root, root_port, local)
         self._ports = [root_port] if local else []
 
@@ -141,7 +141,7 @@ class RoleGroup:
             port = next(ports) if local and role != "scheduler" else None
             self._ports += [port] if port else []
             return env.role_env(role, topology, hosts[bundle], own_port=port, interface=experiment.kvstore.interface,
-                                settings=env.settings_for(role, experiment.kvstore.env.model_dump()))
+                                settings=env.settings_for(role, given), bound=env.bigarray_bound(given))
 
         generation.serving = {self._scheduler.serve.remote(environment("scheduler", 0)): "the KVStore scheduler"}
         bound = self._scheduler.wait_bound.remote(root, root_port, local, FORM_TIMEOUT_S)
@@ -211,8 +211,7 @@ class RoleGroup:
         generation, self.generation = self.generation, None
         if generation is None:
             return True
-        ends = [generation.workers[rank].command.remote("end") for rank in generation.events
-                if rank not in generation.listening]
+        ends = [generation.workers[rank].command.remote("end") for rank in generation.waiting()]
         try:
             self._all_done([*ends, *generation.loops.values()])
             left = self._all_done([worker.leave.remote() for worker in generation.workers])
@@ -228,8 +227,7 @@ class RoleGroup:
         generation = self.generation
         if generation is None:
             return
-        generation.answer({rank: None for rank, event in generation.events.items()
-                           if event.kind == "report" and rank not in generation.listening})
+        generation.answer({rank: None for rank, event in generation.waiting().items() if event.kind == "report"})
         _quietly(lambda: ray.get(list(generation.listening.values()), timeout=timeout_s))
 
     @staticmethod

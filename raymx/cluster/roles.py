@@ -59,15 +59,11 @@ def _prepare(process: Process) -> None:
     allowed = os.sched_getaffinity(0)
     bound: list[int] = []
     if process.cpus_on_node and len(allowed) >= process.cpus_on_node:
-        bound = cores.claim(process.threads, allowed, os.path.join(_session_folder(), "raymx_cores"))
+        bound = cores.claim(process.threads, allowed)
     os.environ.update(cores.thread_env(process.threads, bound))
     os.environ.update(process.env)
     os.environ.pop("DMLC_ROLE", None)       # with a role set, importing mxnet would serve and then exit
     native.import_mxnet()
-
-
-def _session_folder() -> str:
-    return str(ray._private.worker.global_worker.node.get_session_dir_path())
 
 
 @ray.remote(concurrency_groups={"serve": 1, "watch": 1, "control": 2})

@@ -39,16 +39,19 @@ class Topology:
 
 
 def role_env(role: str, topology: Topology, host: str, *, own_port: int | None = None,
-             interface: str | None = None, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+             interface: str | None = None, settings: Mapping[str, str] | None = None,
+             bound: int = BIGARRAY_BOUND_DEFAULT) -> dict[str, str]:
     """The environment of one role ("scheduler", "server" or "worker") in a generation.
 
     ``host`` is the address of the role's own node. ``own_port`` is needed with Unix sockets, where ps-lite's own pick
     is not reserved and two roles could take the same one. ``settings`` are the user's, and win where they do not
-    concern the topology.
+    concern the topology. ``bound`` is always set, so that a value from the shell cannot cut arrays where nobody knows.
     """
     env = dict(settings or {})
+    interface = interface or env.pop(INTERFACE, None)
     env |= {ROLE: role, ROOT_HOST: topology.root_host, ROOT_PORT: str(topology.root_port),
-            NUM_WORKERS: str(topology.num_workers), NUM_SERVERS: str(topology.num_servers)}
+            NUM_WORKERS: str(topology.num_workers), NUM_SERVERS: str(topology.num_servers),
+            BIGARRAY_BOUND: str(bound)}
     if interface and not topology.unix_sockets:
         env[INTERFACE] = interface
     else:

@@ -81,9 +81,9 @@ class Updater:
                   for by_key in self.optimizer._all_index_update_counts.values() for key, count in by_key.items()}
         arrays = {key: [leaf.asnumpy().ravel() for leaf in _leaves(state)]
                   for key, state in self._updater.states.items()}
-        for key, saved in self._restored_arrays.items():      # not touched since it was restored
-            arrays.setdefault(key, saved)
-            counts.setdefault(key, self._start_counts[key] // self._updates_a_step)
+        for key, count in self._start_counts.items():         # what was not touched since it was restored
+            arrays.setdefault(key, self._restored_arrays.get(key, []))
+            counts.setdefault(key, count // self._updates_a_step)
         return OptimizerState(arrays=arrays, counts=counts)
 
 

@@ -63,12 +63,18 @@ def rekey(state: OptimizerState, keys: Mapping[Any, Any]) -> OptimizerState:
 
 
 def join(parts: Sequence[OptimizerState], layout: Layout, sizes: Mapping[int, int]) -> OptimizerState:
-    """One canonical state out of the servers' parts. ``sizes`` has the elements of each key."""
+    """One canonical state out of the servers' parts. ``sizes`` has the elements of each key.
+
+    Raises ValueError when the parts are not what the layout says.
+    """
     whole = OptimizerState()
     for key, size in sizes.items():
         servers = [server for server, _ in layout.slices(key, size)]
         pieces = [parts[server].arrays.get(key, []) for server in servers]
         whole.arrays[key] = [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
+        if any(len(array) != size for array in whole.arrays[key]):
+            raise ValueError(f"key {key} has {[len(array) for array in whole.arrays[key]]} elements of optimizer state "
+                             f"on the servers, and its weight has {size}")
         whole.counts[key] = max((parts[server].counts.get(key, 0) for server in servers), default=0)
     return whole
 

@@ -15,6 +15,7 @@ raymx's own loop (raymx.training.loop) is written against this object too.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -31,7 +32,7 @@ from raymx import rules
 from raymx.config import Experiment
 from raymx.data.order import BatchPlan, Rows, epoch_order, validation_rows
 from raymx.data.records import RecordSet
-from raymx.errors import CheckpointError, DataError
+from raymx.errors import CheckpointError, DataError, TrainingError
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState, rekey
 from raymx.kvstore.trainer import StoreSettings, Trainer, trained_parameters
@@ -111,6 +112,8 @@ class WorkerContext:
 
         All workers call it at the same place. Restored parameters and optimizer state are in it when it returns.
         """
+        if self._trainer:
+            raise TrainingError("a loop has one trainer, since the store's keys are its own: put all nets in one block")
         experiment, kvstore = self.experiment, self.experiment.kvstore
         self._params = net._collect_params_with_prefix()
         trained = trained_parameters(self._params)
@@ -146,7 +149,7 @@ class WorkerContext:
     @property
     def asynchronous(self) -> bool:
         """Whether every worker's push is an update of its own."""
-        return "async" in rules.resolved_store_type(self.experiment)
+        return rules.is_async(self.experiment)
 
     def epochs(self) -> range:
         """The epochs still to do."""
@@ -259,7 +262,7 @@ class WorkerContext:
         params = _statistics(net._collect_params_with_prefix())
         if not params or self.num_workers * len(self.devices) == 1:
             return
-        sums = self.total({name: param._reduce().asnumpy() for name, param in params.items()})
+        sums = self.total({name: _mean(param) for name, param in params.items()})
         for name, param in params.items():
             param.set_data(mx.nd.array(sums[name] / self.num_workers, dtype=param.dtype))
 
@@ -272,13 +275,13 @@ class WorkerContext:
         (plain data, the same in every worker), and ``ctx.sums`` what ``sums`` returned, added over all workers: it is
         called only when a checkpoint is made here, so it may wait for the engine.
         """
-        self._state = self._state if state is None else state
+        self._state = self._state if state is None else _plain("state", dict(state))
         self._sums = sums
         if metrics is None:
             self.channel.boundary((self._epoch, self._step, self.steps_per_epoch))
             return
         figures = self.meter.take()
-        self.channel.report({"metrics": dict(metrics), "meter": figures, "epoch": self._epoch,
+        self.channel.report({"metrics": _numbers("metrics", metrics), "meter": figures, "epoch": self._epoch,
                              "bytes": self._trainer.bytes_a_step() if self._trainer else (0, 0)})
 
     def close(self) -> None:
@@ -292,14 +295,15 @@ class WorkerContext:
     def _statistics(self, _: Any) -> dict[str, NDArray[Any]]:
         """Batch norm's running statistics here; and when all workers have answered, none has a push under way."""
         mx.nd.waitall()
-        return {name: param._reduce().asnumpy() for name, param in _statistics(self._params).items()}
+        return {name: _mean(param) for name, param in _statistics(self._params).items()}
 
     def _snapshot(self, statistics: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """Everything that a checkpoint has of this worker; parameters, with these statistics, from rank 0 alone."""
         if self.rank == 0 and self.asynchronous and self._trainer:
             self._trainer.pull()
             mx.nd.waitall()
-        return {"epoch": self._epoch, "step": self._step, "state": dict(self._state), "sums": dict(self._sums()),
+        return {"epoch": self._epoch, "step": self._step, "state": dict(self._state),
+                "sums": _numbers("sums", self._sums()),
                 "parameters": _dump_parameters(self._params, statistics) if self.rank == 0 else b"",
                 "optimizer": self._optimizer_state() if self.rank == 0 else None}
 
@@ -310,6 +314,28 @@ class WorkerContext:
 
     def _learning_rate(self, _: Any) -> float | None:
         return self._trainer.learning_rate() if self._trainer else None
+
+
+def _numbers(what: str, values: Mapping[str, Any]) -> dict[str, float]:
+    """Python floats: numpy's, which asscalar() gives, cannot be written as JSON."""
+    try:
+        return {name: float(value) for name, value in values.items()}
+    except (TypeError, ValueError) as error:
+        raise TrainingError(f"report() got {what} that are no numbers: {dict(values)} ({error})") from None
+
+
+def _plain(what: str, values: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(values)
+    except (TypeError, ValueError) as error:
+        raise TrainingError(f"report() got a {what} that is not plain data (numbers, text, lists, dictionaries): "
+                            f"{error}") from None
+    return values
+
+
+def _mean(param: gluon.Parameter) -> NDArray[Any]:
+    """The mean over devices. In float64, where the mean of equal float32 numbers is that number to the bit."""
+    return np.mean([data.asnumpy().astype("float64") for data in param.list_data()], axis=0)
 
 
 def _statistics(params: Mapping[str, gluon.Parameter]) -> dict[str, gluon.Parameter]:
@@ -323,7 +349,7 @@ def _dump_parameters(params: Mapping[str, gluon.Parameter], statistics: Mapping[
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "net.params")
         mx.nd.save(path, {name: mx.nd.array(statistics[name], dtype=param.dtype) if name in statistics
-                          else param._reduce() for name, param in params.items()})
+                          else param.list_data()[0].as_in_context(mx.cpu()) for name, param in params.items()})
         with open(path, "rb") as file:
             return file.read()
 

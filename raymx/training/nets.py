@@ -40,6 +40,11 @@ def build_net(experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Bl
         raise TrainingError(f"model.net {model.net} returned a {type(net).__name__}, not a Gluon block")
     if model.initializer != "none":
         net.initialize(_INITIALIZERS[model.initializer](), ctx=list(devices))
+    try:
+        net.collect_params().reset_ctx(list(devices))       # those that the net's own function initialized
+    except ValueError as error:
+        raise TrainingError(f"model.initializer is none, but {model.net} left a parameter uninitialized ({error}): "
+                            "initialize it there, or choose an initializer") from None
     dtype = experiment.precision.dtype
     if dtype != "float32":
         net.cast(dtype)
