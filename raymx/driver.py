@@ -95,13 +95,13 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
 
 
 def _advice(error: str, experiment: Experiment) -> str:
-    if "token" in error.lower() or "auth" in error.lower():
-        return ("a cluster made by `ray up` has a token of its own: run on its head (`ray exec`, `ray attach`), or "
-                "copy its ~/.ray/auth_token")
     if "working_dir" in error or "Package size" in error:
         return (f"the experiment's folder {experiment.directory} travels to the cluster and may hold 512 MiB: move "
                 "what the experiment does not need out of it")
-    return "is it running (`ray status` on its head), and is its port open from here?"
+    # Ray sends a token to a named address only when told to, since it gives the token to whoever listens there.
+    return ("is it running (`ray status` on its head)? When it asks for a token, which is Ray's default: run on its "
+            "head with --address auto (`ray exec`, `ray attach`), or copy its ~/.ray/auth_token here and set "
+            "RAY_AUTH_MODE=token, if you trust that address with it")
 
 
 def import_ahead() -> None:

@@ -25,12 +25,13 @@ ROLES = ("ray::Worker", "ray::Server", "ray::KVScheduler", "ray::Trial")
 class Command:
     """One ``python -m raymx.run``, and every process that it leads to, known by a mark in their environment."""
 
-    def __init__(self, *arguments: object, cwd: Path) -> None:
+    def __init__(self, *arguments: object, cwd: Path, **environment: str) -> None:
         self._mark = f"RAYMX_TEST={uuid.uuid4().hex}"
         name, value = self._mark.split("=")
-        environment = {key: text for key, text in os.environ.items() if not key.startswith("RAY")} | {name: value}
+        clean = {key: text for key, text in os.environ.items() if not key.startswith("RAY")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "raymx.run", *map(str, arguments)], cwd=cwd, env=environment, text=True,
+            [sys.executable, "-m", "raymx.run", *map(str, arguments)], cwd=cwd, text=True,
+            env=clean | environment | {name: value},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         self.out = self.err = ""
 
@@ -211,11 +212,15 @@ def test_a_storage_path_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def cluster() -> Iterator[str]:
-    """A cluster of two nodes, neither of which holds the default experiment alone; its address."""
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A cluster of two nodes, neither of which holds the default experiment alone; its address.
+
+    It asks for no token, as it would when this process had started another Ray before it.
+    """
     import ray
     from ray.cluster_utils import Cluster
 
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
     nodes.add_node(num_cpus=4)
     yield nodes.address
@@ -224,11 +229,12 @@ def cluster() -> Iterator[str]:
 
 
 def test_on_a_cluster_of_two_nodes(cluster: str, tmp_path: Path) -> None:
-    too_much = Command(FASHION_MNIST, "--address", cluster, "--num-workers", 9, "--dry-run", cwd=tmp_path)
+    too_much = Command(FASHION_MNIST, "--address", cluster, "--num-workers", 9, "--dry-run", cwd=tmp_path,
+                       RAY_AUTH_MODE="disabled")
     assert too_much.wait() == 1
     assert "8 CPU" in too_much.err
     command = Command(FASHION_MNIST, "--address", cluster, "--storage-path", tmp_path / "runs", "--num-epochs", 1,
-                      cwd=tmp_path)
+                      cwd=tmp_path, RAY_AUTH_MODE="disabled")
     assert command.wait() == 0, command.err
     assert "started Ray" not in command.out
     assert "the cluster has 2 nodes" in command.out
