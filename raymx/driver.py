@@ -20,8 +20,8 @@ from raymx import config, results, rules
 from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
 from raymx.config import Experiment
-from raymx.display import Display
-from raymx.errors import PlacementError
+from raymx.display import Display, count
+from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError
 from raymx.interrupt import Interrupt
 
 PROBE_TIMEOUT_S = 5.0
@@ -91,7 +91,7 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
     import_ahead()
     ray.init("local", num_cpus=max(cpus, cores), include_dashboard=False, **common)
     return (f"started Ray on this machine with {max(cpus, cores)} logical CPUs: the plan needs {cpus}, the machine has "
-            f"{cores} cores")
+            f"{count(cores, 'core')}")
 
 
 def _advice(error: str, experiment: Experiment) -> str:
@@ -179,7 +179,7 @@ class Run:
                 from raymx.watch import Watch
 
                 with Watch(folder, self._display, interrupt, placement.needs(plan)):
-                    grid = self._tuner(folder, gpus).fit()
+                    grid = self._fit(folder, gpus)
                 if not len(grid):       # Ctrl-C before Tune had a trial
                     return EXIT_INTERRUPTED
                 return self._close(grid[0], folder, began, interrupt)
@@ -202,6 +202,16 @@ class Run:
         results.check_same(self.experiment, path)
         self._storage_path, folder = os.path.split(path)
         return folder
+
+    def _fit(self, folder: str, gpus: int) -> Any:
+        """Tune's results. Raises CheckpointError when Tune itself fails, which it does when it cannot write."""
+        try:
+            return self._tuner(folder, gpus).fit()
+        except RaymxError:
+            raise
+        except Exception as error:
+            raise CheckpointError(f"Tune failed: {type(error).__name__}: {error}; "
+                                  + results.space(self._storage_path)) from error
 
     def _tuner(self, folder: str, gpus: int) -> Any:
         from ray import tune
@@ -230,7 +240,10 @@ class Run:
         interrupted = interrupt.requested and not (result.metrics or {}).get("done")
         state = "interrupted" if interrupted else "failed" if error else "finished"
         summary = results.summary(self.experiment, result, state, began)
-        results.write(self._storage_path, folder, results.SUMMARY, results.as_json(summary))
+        try:
+            results.write(self._storage_path, folder, results.SUMMARY, results.as_json(summary))
+        except ExperimentError as unwritten:
+            error = error or unwritten
         self._display.end(summary, os.path.join(self._storage_path, folder))
         if interrupted:
             return EXIT_INTERRUPTED

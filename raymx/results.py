@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -128,7 +129,16 @@ def write(storage: str, folder: str, name: str, text: str) -> None:
             file.write(text.encode())
         fs.move(f"{path}/{name}.tmp", f"{path}/{name}")
     except OSError as error:
-        raise ExperimentError(f"--storage-path {storage} cannot be written: {error}; give a folder that can") from None
+        raise ExperimentError(f"--storage-path {storage} cannot be written: {error}; {space(storage)}") from None
+
+
+def space(storage: str) -> str:
+    """What to look at when something under the storage path could not be written."""
+    try:
+        free = shutil.disk_usage(storage).free
+    except OSError:
+        return f"look whether {storage} can be written"
+    return f"{free / 1e6:.1f} MB are free in {storage}: make room there, or give another --storage-path"
 
 
 def _plain(value: Any) -> Any:

@@ -66,7 +66,7 @@ class Trial(tune.Trainable):
         self._warnings: list[str] = []
         self._pausing = self._finished = False
         self._form_s = 0.0                      # to dissolve the last generation and form this one
-        self._seen = (0, 0.0, 0)                # epoch, time and step of the first look at this epoch
+        self._seen = (0, 0.0, 0)                # epoch, time and step of the first look since this epoch's first step
         self._watched_at, self._more_steps = 0.0, 1
 
     @property
@@ -135,10 +135,10 @@ class Trial(tune.Trainable):
         self._board.post(self.trial_id, {"phase": phase, "warnings": self._warnings, **progress})
 
     def _speed(self, progress: list[dict[str, Any]]) -> float | None:
-        """Samples a second since the first look at this epoch, all workers together."""
+        """Samples a second since this epoch's first step was seen, all workers together."""
         epoch, step, now = progress[0].get("epoch", 0), progress[0].get("step", 0), time.monotonic()
         last_epoch, last_time, last_step = self._seen
-        if epoch != last_epoch or step < last_step or not last_time:
+        if epoch != last_epoch or step < last_step or last_step == 0:
             self._seen = (epoch, now, step)
             return None
         return (step - last_step) * self._experiment.training.global_batch_size / max(now - last_time, 1e-6)

@@ -212,6 +212,27 @@ def test_a_storage_path_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own that is soon full."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("a file system can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_one_message(small_disk: Path, tmp_path: Path) -> None:
+    command = Command(FASHION_MNIST, "--storage-path", small_disk / "runs", "--num-epochs", 3, cwd=tmp_path)
+    assert command.wait() == 1
+    assert command.err.startswith("raymx: error: ")
+    assert "MB are free in" in command.err
+    assert "Traceback" not in command.err
+    assert command.left() == []
+
+
+@pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A cluster of two nodes, neither of which holds the default experiment alone; its address.
 

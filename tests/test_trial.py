@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -258,6 +259,27 @@ def test_a_reference_kept_to_the_store_costs_a_cold_start_only(trial: TrialByHan
     trial.begin(with_loop("keeps_store")).step()
     trial.begin(with_loop("push_fixed"))
     assert len(values(trial.step())) == 4
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores to tell apart")
+def test_roles_are_bound_to_cores_of_their_own_where_there_are_enough(ray_cluster: None) -> None:
+    import ray
+
+    from raymx.cluster.roles import Process, Worker
+
+    def settings(cpus_on_node: float) -> list[tuple[str | None, str]]:
+        workers = [Worker.options(num_cpus=1).remote(Process(threads=1, cpus_on_node=cpus_on_node)) for _ in range(2)]
+        found = ray.get([worker.__ray_call__.remote(lambda _: (os.environ.get("OMP_PLACES"),
+                                                               os.environ["OMP_NUM_THREADS"])) for worker in workers])
+        for worker in workers:
+            ray.kill(worker)
+        return found
+
+    (first, threads), (second, _) = settings(cpus_on_node=2)
+    assert threads == "1"
+    assert {first, second} <= {f"{{{core}}}" for core in os.sched_getaffinity(0)}
+    assert first != second
+    assert settings(cpus_on_node=10_000) == [(None, "1"), (None, "1")]      # not enough for all roles: none is bound
 
 
 def test_gpus_asked_for_and_none_there(trial: TrialByHand, ray_cluster: None) -> None:
