@@ -216,7 +216,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own that is soon full."""
     folder = tmp_path / "small"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, check=False)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder]
+    mounted = subprocess.run(mount, capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip("a file system can be mounted by root only")
     yield folder
