@@ -76,15 +76,19 @@ class TrialByHand:
             raise error.cause from None
 
     def stop_in_the_middle(self, when: Any) -> dict[str, Any]:
-        """Step, ask the run to stop once its progress satisfies ``when``, and give the row that it stops with."""
+        """Step, ask the run to stop once its progress satisfies ``when``, and give the row that it stops with.
+
+        Progress is posted four times a second: what an epoch was too fast to show is waited for in the next.
+        """
         from raymx.cluster.board import Board
 
         board, ref = Board(self.run_id), self._actor.train.remote()
         deadline = time.monotonic() + 120
         while not when(board.read("default")):
             assert time.monotonic() < deadline
-            ready, _ = self._ray.wait([ref], timeout=0.02)
-            assert not ready, "the step ended before it could be stopped"
+            if self._ray.wait([ref], timeout=0.02)[0]:
+                assert not self._ray.get(ref)["done"], "the run ended before it could be stopped"
+                ref = self._actor.train.remote()
         board.request_stop()
         return dict(self._ray.get(ref, timeout=120))
 
