@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import importlib
 import logging
@@ -237,6 +238,8 @@ class Run:
     def _close(self, result: Any, folder: str, began: float, interrupt: Interrupt) -> int:
         """Say how it ended, and write the summary."""
         error = results.root_cause(result.error)
+        if error and os.strerror(errno.ENOSPC) in str(error):
+            error = CheckpointError(f"{error}; {results.space(self._storage_path)}")
         interrupted = interrupt.requested and not (result.metrics or {}).get("done")
         state = "interrupted" if interrupted else "failed" if error else "finished"
         summary = results.summary(self.experiment, result, state, began)

@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"raymx: error: {error}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
+        print("raymx: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 
