@@ -24,9 +24,9 @@ from raymx.config import Experiment
 from raymx.display import Display, count
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError
 from raymx.interrupt import Interrupt
+from raymx.options import EXIT_INTERRUPTED, EXIT_OK
 
 PROBE_TIMEOUT_S = 5.0
-EXIT_OK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 130
 
 
 def dry_run(experiment: Experiment, address: str | None) -> int:
@@ -39,7 +39,7 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
         nodes = cluster_nodes()
-    here = [NodeResources("this machine", math.inf, local_gpus())]
+    here = this_machine()
     plan = placement.plan(experiment, resolved_gpus(experiment, nodes or here))
     print(placement.describe(experiment, plan, nodes))
     for note in rules.notes(experiment):
@@ -82,16 +82,16 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
                 f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
                 f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}") from None
         return ""
-    here = [NodeResources("this machine", math.inf, local_gpus())]
+    here = this_machine()
     plan = placement.plan(experiment, resolved_gpus(experiment, here))
     check_cluster(experiment, plan, here)
-    cpus = placement.logical_cpus(plan)
+    needed, cores = placement.logical_cpus(plan), len(os.sched_getaffinity(0))
+    cpus = max(needed, cores)
     # Ray ends idle processes beyond one a CPU, and counts actors too: the data streams would start theirs every epoch.
-    os.environ.setdefault("RAY_num_workers_soft_limit", str(4 * max(cpus, os.cpu_count() or 1)))
-    cores = len(os.sched_getaffinity(0))
+    os.environ.setdefault("RAY_num_workers_soft_limit", str(4 * cpus))
     import_ahead()
-    ray.init("local", num_cpus=max(cpus, cores), include_dashboard=False, **common)
-    return (f"started Ray on this machine with {max(cpus, cores)} logical CPUs: the plan needs {cpus}, the machine has "
+    ray.init("local", num_cpus=cpus, include_dashboard=False, **common)
+    return (f"started Ray on this machine with {cpus} logical CPUs: the plan needs {needed}, the machine has "
             f"{count(cores, 'core')}")
 
 
@@ -145,8 +145,9 @@ def cluster_nodes() -> list[NodeResources]:
             for node in ray.nodes() if node["Alive"]]
 
 
-def local_gpus() -> int:
-    return len(glob.glob("/dev/nvidia[0-9]*"))
+def this_machine() -> list[NodeResources]:
+    """What a Ray that is started here will have: its own GPUs, and as many logical CPUs as it is told."""
+    return [NodeResources("this machine", math.inf, len(glob.glob("/dev/nvidia[0-9]*")))]
 
 
 def resolved_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:

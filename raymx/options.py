@@ -8,6 +8,8 @@ from raymx import yaml_text
 from raymx.config import FLAGS
 from raymx.errors import ExperimentError
 
+EXIT_OK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 130
+
 RESUME_NEWEST = ""
 """``args.resume`` when --resume names no run folder: the newest run of the experiment is meant."""
 

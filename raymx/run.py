@@ -10,8 +10,7 @@ from pathlib import Path
 from raymx import config, options, rules
 from raymx.config import Experiment
 from raymx.errors import ExperimentError, RaymxError
-
-EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
+from raymx.options import EXIT_ERROR, EXIT_INTERRUPTED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

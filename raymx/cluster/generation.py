@@ -92,13 +92,13 @@ class Generation:
 
     def ask(self, refs: list[Any], who: str) -> list[Any]:
         """The values of refs; raises as `poll` does, and KVStoreError after the time-out of a role that hangs."""
-        waiting, deadline = list(refs), time.monotonic() + ANSWER_TIMEOUT_S
+        values, waiting, deadline = {}, list(refs), time.monotonic() + ANSWER_TIMEOUT_S
         while waiting:
             ready, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
                 raise KVStoreError(f"{who}: no answer within {ANSWER_TIMEOUT_S:g} s")
-            value_of(ready[0], who)     # at once: when one has died, others may wait for it for ever
-        return [value_of(ref, who) for ref in refs]
+            values[ready[0]] = value_of(ready[0], who)  # at once: when one has died, others may wait for it for ever
+        return [values[ref] for ref in refs]
 
     def _check_ended(self, ref: Any) -> None:
         """Something ended that goes on as long as the generation does: raise why."""

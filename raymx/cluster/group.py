@@ -85,7 +85,7 @@ class RoleGroup:
         self._servers = self._fill(self._servers, Server, "server", plan.server_bundles, threads, experiment)
         if distributed and self._scheduler is None:
             actor: Any = KVScheduler
-            self._scheduler = actor.options(num_cpus=0, scheduling_strategy=self._at(0)).remote()
+            self._scheduler = actor.options(num_cpus=0, scheduling_strategy=self._at(plan.controller_bundle)).remote()
 
     def _fill(self, present: list[Any], actor_class: Any, role: str, bundles: Sequence[int], threads: Mapping[str, int],
               experiment: Experiment, **resources: float) -> list[Any]:
@@ -132,8 +132,9 @@ class RoleGroup:
         hosts, given = self._hosts(), experiment.kvstore.env.model_dump()
         local = self._unix_sockets(experiment, hosts)
         ports = iter(random.SystemRandom().sample(range(10**8, 2**31), len(self._workers) + len(self._servers) + 1))
-        root = hosts[0]
-        root_port = next(ports) if local else value_of(self._scheduler.free_port.remote(root), "the KVStore scheduler")
+        root = hosts[self.plan.controller_bundle]
+        root_port = next(ports) if local else generation.ask([self._scheduler.free_port.remote(root)],
+                                                             "the KVStore scheduler")[0]
         topology = env.Topology(len(self._workers), len(self._servers), root, root_port, local)
         self._ports = [root_port] if local else []
 
@@ -143,7 +144,8 @@ class RoleGroup:
             return env.role_env(role, topology, hosts[bundle], own_port=port, interface=experiment.kvstore.interface,
                                 settings=env.settings_for(role, given), bound=env.bigarray_bound(given))
 
-        generation.serving = {self._scheduler.serve.remote(environment("scheduler", 0)): "the KVStore scheduler"}
+        own = environment("scheduler", self.plan.controller_bundle)
+        generation.serving = {self._scheduler.serve.remote(own): "the KVStore scheduler"}
         bound = self._scheduler.wait_bound.remote(root, root_port, local, FORM_TIMEOUT_S)
         ray.wait([bound, *generation.serving], timeout=FORM_TIMEOUT_S)     # when it failed, _ranks says why
         for i, (server, bundle) in enumerate(zip(self._servers, self.plan.server_bundles, strict=True)):

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
@@ -205,7 +206,7 @@ class WorkerContext:
             mx.nd.waitall()
             self.meter.stop()
 
-    @property
+    @cached_property
     def _plan(self) -> BatchPlan:
         return BatchPlan(num_records=self._open("train").num_records,
                          global_batch_size=self.experiment.training.global_batch_size,
