@@ -15,10 +15,9 @@ import gzip
 import struct
 from pathlib import Path
 
-import cv2
 import numpy as np
 
-from raymx.data.recordio import RecordIOWriter, pack
+from raymx.data.pack import pack_arrays
 
 CLASSES = 10
 
@@ -40,12 +39,9 @@ def balanced(labels: np.ndarray, per_class: int) -> np.ndarray:
 
 def write(prefix: Path, images: np.ndarray, labels: np.ndarray, positions: np.ndarray) -> None:
     """Write ``prefix``.rec and .idx with the images at these positions."""
-    with RecordIOWriter(f"{prefix}.rec", f"{prefix}.idx") as writer:
-        for position in positions.tolist():
-            png = cv2.imencode(".png", images[position], [cv2.IMWRITE_PNG_COMPRESSION, 9])[1].tobytes()
-            writer.write(pack(float(labels[position]), png, id=position))
-    size_mb = Path(f"{prefix}.rec").stat().st_size / 1e6
-    print(f"{prefix}.rec: {len(positions)} images, {size_mb:.1f} MB")
+    path = Path(f"{prefix}.rec")
+    pack_arrays(images[positions], labels[positions], path, ids=positions, quality=9, overwrite=True)
+    print(f"{path}: {len(positions)} images, {path.stat().st_size / 1e6:.1f} MB")
 
 
 def main() -> None:

@@ -39,12 +39,12 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
         nodes = cluster_nodes()
-    here = this_machine()
-    plan = placement.plan(experiment, resolved_gpus(experiment, nodes or here))
+    experiment, gpus = resolved(experiment, nodes or this_machine(experiment))
+    plan = placement.plan(experiment, gpus)
     print(placement.describe(experiment, plan, nodes))
     for note in rules.notes(experiment):
         print(f"note: {note}")
-    check_cluster(experiment, plan, nodes or here)
+    check_cluster(experiment, plan, nodes or this_machine())
     return EXIT_OK
 
 
@@ -83,7 +83,7 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
                 f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}") from None
         return ""
     here = this_machine()
-    plan = placement.plan(experiment, resolved_gpus(experiment, here))
+    plan = placement.plan(experiment, resolved(experiment, here)[1])
     check_cluster(experiment, plan, here)
     needed, cores = placement.logical_cpus(plan), len(os.sched_getaffinity(0))
     cpus = max(needed, cores)
@@ -145,15 +145,24 @@ def cluster_nodes() -> list[NodeResources]:
             for node in ray.nodes() if node["Alive"]]
 
 
-def this_machine() -> list[NodeResources]:
-    """What a Ray that is started here will have: its own GPUs, and as many logical CPUs as it is told."""
-    return [NodeResources("this machine", math.inf, len(glob.glob("/dev/nvidia[0-9]*")))]
+def this_machine(experiment: Experiment | None = None) -> list[NodeResources]:
+    """What a Ray that is started here will have: its own GPUs, and as many logical CPUs as it is told.
+
+    For an experiment, those that it would be started with.
+    """
+    gpus = len(glob.glob("/dev/nvidia[0-9]*"))
+    anything = [NodeResources("this machine", math.inf, gpus)]
+    if experiment is None:
+        return anything
+    needed = placement.logical_cpus(placement.plan(experiment, resolved(experiment, anything)[1]))
+    return [NodeResources("this machine", max(needed, len(os.sched_getaffinity(0))), gpus)]
 
 
-def resolved_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:
-    """GPUs a worker as a number."""
+def resolved(experiment: Experiment, nodes: Sequence[NodeResources]) -> tuple[Experiment, int]:
+    """The experiment with a number for ``data.cpus``, and the GPUs of a worker as a number, on these nodes."""
     gpus = experiment.resources.gpus_per_worker
-    return placement.auto_gpus(experiment, nodes) if gpus == "auto" else int(gpus)
+    number = placement.auto_gpus(experiment, nodes) if gpus == "auto" else int(gpus)
+    return placement.with_data_cpus(experiment, number, nodes), number
 
 
 class Run:
@@ -176,27 +185,27 @@ class Run:
             started = connect(self.experiment, self._address, verbose=self._verbose)
             import ray
             try:
-                gpus, plan = self._placed()
+                placed, gpus, plan = self._placed()
                 self._display.head(self.experiment, plan, started)
                 from raymx.watch import Watch
 
                 with Watch(folder, self._display, interrupt, placement.needs(plan)):
-                    grid = self._fit(folder, gpus)
+                    grid = self._fit(folder, placed, gpus)
                 if not len(grid):       # Ctrl-C before Tune had a trial
                     return EXIT_INTERRUPTED
                 return self._close(grid[0], folder, began, interrupt)
             finally:
                 ray.shutdown()
 
-    def _placed(self) -> tuple[int, placement.Plan]:
+    def _placed(self) -> tuple[Experiment, int, placement.Plan]:
         nodes = cluster_nodes()
-        gpus = resolved_gpus(self.experiment, nodes)
-        plan = placement.plan(self.experiment, gpus)
+        placed, gpus = resolved(self.experiment, nodes)
+        plan = placement.plan(placed, gpus)
         check_cluster(self.experiment, plan, nodes)
         if len(nodes) > 1 and "://" not in self._storage_path:
             self._display.warnings([f"the cluster has {len(nodes)} nodes: --storage-path {self._storage_path} must be "
                                     "a folder that all of them share, or a URI"], "note")
-        return gpus, plan
+        return placed, gpus, plan
 
     def _resumed_folder(self) -> str:
         path = results.storage_path(self._resume) if self._resume else results.newest_run(
@@ -205,23 +214,23 @@ class Run:
         self._storage_path, folder = os.path.split(path)
         return folder
 
-    def _fit(self, folder: str, gpus: int) -> Any:
+    def _fit(self, folder: str, placed: Experiment, gpus: int) -> Any:
         """Tune's results. Raises CheckpointError when Tune itself fails, which it does when it cannot write."""
         try:
-            return self._tuner(folder, gpus).fit()
+            return self._tuner(folder, placed, gpus).fit()
         except RaymxError:
             raise
         except Exception as error:
             raise CheckpointError(f"Tune failed: {type(error).__name__}: {error}; "
                                   + results.space(self._storage_path)) from error
 
-    def _tuner(self, folder: str, gpus: int) -> Any:
+    def _tuner(self, folder: str, placed: Experiment, gpus: int) -> Any:
         from ray import tune
 
         from raymx.trial import Trial
         from raymx.watch import TuneHooks
 
-        space = {"experiment": self.experiment.to_dict(), "directory": self.experiment.directory,
+        space = {"experiment": placed.to_dict(), "directory": self.experiment.directory,
                  "gpus_per_worker": gpus, "run_id": folder}
         if self._resume is not None:
             return tune.Tuner.restore(os.path.join(self._storage_path, folder), Trial, resume_unfinished=True,

@@ -6,43 +6,32 @@ Each function returns what is wrong in words, or None.
 from __future__ import annotations
 
 import ast
-import glob
 import importlib.util
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from raymx.data.files import is_uri, local_matches, why_no_match
 from raymx.names import did_you_mean, nearest
 
 
 def data_problem(path: str) -> str | None:
-    """Why the records at ``path`` (an absolute file, or a glob pattern) cannot be read."""
-    if "://" in path:
-        return "records are read from local or shared file systems only: copy the file to one that every node has"
-    if os.path.isdir(path):
-        return f"{path} is a folder; name its files: {os.path.join(path, '*.rec')}"
-    found = [path] if os.path.exists(path) else sorted(glob.glob(path))
-    if not found and glob.has_magic(path):
-        return f"no file matches {path}"
+    """Why the records at ``path`` (an absolute file or folder, a glob pattern, or a URI) cannot be read.
+
+    A URI is looked at only when the run starts: perhaps the cluster alone may read it.
+    """
+    if is_uri(path):
+        return None
+    found = local_matches(path)
     if not found:
-        return f"{path} does not exist{_beside(Path(path))}"
-    return next((problem for problem in map(_unreadable, found) if problem), None)
+        return why_no_match(path)
+    return None if os.path.isdir(path) else next((problem for problem in map(_unreadable, found) if problem), None)
 
 
 def _unreadable(path: str) -> str | None:
     if not os.access(path, os.R_OK):
         return f"{path} may not be read by this user: change its permissions"
     return f"{path} is empty" if os.path.getsize(path) == 0 else None
-
-
-def _beside(path: Path) -> str:
-    """The rest of a message about a path that does not exist: what there is in its place."""
-    if not path.parent.is_dir():
-        existing = next(parent for parent in path.parents if parent.is_dir())
-        return f" (of that path, {existing} exists)"
-    names = sorted(entry.name for entry in path.parent.iterdir())
-    near = nearest(path.name, names, count=3) or names[:5]
-    return f"; {path.parent} has {', '.join(near)}" if near else f"; {path.parent} is empty"
 
 
 def reference_problem(reference: str, directory: str) -> str | None:

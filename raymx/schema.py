@@ -38,6 +38,9 @@ RESERVED_ENV = {
 }
 """Environment variables that ``kvstore.env`` may not set, and what decides them."""
 
+AUTO_CACHE_BYTES = 512 << 20
+"""What ``data.cache: auto`` stands for: a worker keeps decoded images up to this size."""
+
 ENV_PREFIXES = ("DMLC_", "PS_", "MXNET_", "OMP_")
 
 
@@ -66,6 +69,15 @@ def _one_of(known: tuple[str, ...], provider: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _reference(value: str | None) -> str | None:
+    if value is None or names.REFERENCE.fullmatch(value):
+        return value
+    raise ValueError("it must be module:name of a function of your own, or null")
+
+
+Reference = Annotated[str | None, AfterValidator(_reference), Field(description="module:name of your own, or null")]
+
+
 def _own_or(known: tuple[str, ...]) -> Any:
     return Field(description=f"module:name of your own, or one of {', '.join(known)}")
 
@@ -73,6 +85,7 @@ def _own_or(known: tuple[str, ...]) -> Any:
 Count = Annotated[int, Field(ge=1, description="a whole number, at least 1")]
 Positive = Annotated[float, Field(gt=0, description="a number above 0")]
 NotNegative = Annotated[float, Field(ge=0, description="a number, at least 0")]
+Fraction = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
 Number = Annotated[float, Field(description="a number")]
 Text = Annotated[str, Field(min_length=1, description="text")]
 Flag = Annotated[bool, Field(description="true or false")]
@@ -138,6 +151,37 @@ class Model(Section):
         return value
 
 
+class Augment(Section):
+    """Random changes of training images, after ``data.resize``. The names are ImageRecordIter's where it has them."""
+
+    rand_crop: Flag = False
+    random_resized_crop: Flag = False
+    min_random_area: Fraction = 0.08
+    max_random_area: Fraction = 1.0
+    min_aspect_ratio: Positive = 0.75
+    max_aspect_ratio: Positive = 4 / 3
+    rand_mirror: Flag = False
+    brightness: Fraction = 0.0
+    contrast: Fraction = 0.0
+    saturation: Fraction = 0.0
+    hue: Annotated[float, Field(ge=0, le=0.5, description="a number from 0 to 0.5")] = 0.0
+    pca_noise: NotNegative = 0.0
+    max_rotate_angle: Annotated[float, Field(ge=0, le=180, description="degrees, a number from 0 to 180")] = 0.0
+    pad: Annotated[int, Field(ge=0, description="pixels, a whole number, at least 0")] = 0
+    fill_value: Annotated[int, Field(ge=0, le=255, description="a whole number from 0 to 255")] = 255
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Augment:
+        problems = [f"data.augment.min_{name} is {low:g}, above max_{name}, which is {high:g}" for name, low, high in (
+            ("random_area", self.min_random_area, self.max_random_area),
+            ("aspect_ratio", self.min_aspect_ratio, self.max_aspect_ratio)) if low > high]
+        if self.random_resized_crop and self.rand_crop:
+            problems.append("data.augment.rand_crop is true beside random_resized_crop: choose one of them")
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
 class Data(Section):
     """RecordIO files and how their images become numbers: ``(x - mean) / std`` on pixels of 0 to 255."""
 
@@ -147,8 +191,26 @@ class Data(Section):
                            Field(description="[channels, height, width] with 1 or 3 channels")]
     mean: PerChannel = 0.0
     std: PerChannel = 255.0
-    order: Literal["global", "none"] = "global"
-    label_width: Count = 1
+    order: Literal["global", "chunk", "none"] = "global"
+    chunk_records: Count = 64
+    window_records: Count = 4096
+    label_width: Annotated[Count | Literal["auto"], Field(description="a whole number, at least 1, or auto")] = 1
+    on_bad_record: Literal["fail", "skip"] = "fail"
+    resize: Annotated[Count | None, Field(description="pixels of the short side, or null")] = None
+    exif: Literal["ignore", "apply"] = "ignore"
+    augment: Augment = Augment()
+    transform: Reference = None
+    validation_transform: Reference = None
+    cpus: Annotated[NotNegative | Literal["auto"], Field(description="a number, at least 0, or auto")] = "auto"
+    cache: Annotated[str, Field(pattern=r"^(auto|none|[0-9]+(\.[0-9]+)? ?[MG]iB)$",
+                                description="auto, none, or a size such as 512MiB or 2GiB")] = "auto"
+
+    @property
+    def cache_bytes(self) -> int:
+        """Decoded images that a worker may keep in memory, in bytes."""
+        if self.cache in ("auto", "none"):
+            return AUTO_CACHE_BYTES if self.cache == "auto" else 0
+        return int(float(self.cache[:-3]) * (1 << 20 if self.cache[-3] == "M" else 1 << 30))
 
     @field_validator("mean", "std")
     @classmethod
@@ -283,7 +345,6 @@ class Resources(Section):
     gpus_per_worker: Annotated[Annotated[int, Field(ge=0)] | Literal["auto"],
                                Field(description="a whole number, at least 0, or auto")] = 0
     cpu_devices_per_worker: Count = 1
-    data_cpus_per_worker: NotNegative = 1.0
 
 
 class Report(Section):

@@ -16,7 +16,7 @@ from raymx.cluster.board import Board
 from raymx.cluster.generation import Generation
 from raymx.cluster.group import Interrupted, RoleGroup
 from raymx.config import Experiment, parse_experiment
-from raymx.errors import KVStoreError, TrainingError
+from raymx.errors import DataError, KVStoreError, TrainingError
 from raymx.kvstore import env
 from raymx.kvstore.state import Layout, OptimizerState, cut, join, rekey
 from raymx.training import checkpoint
@@ -160,7 +160,7 @@ class Trial(tune.Trainable):
             self._finished = True
             return {**(self._last_result or {}), RESULT_DUPLICATE: True}
         answers: dict[str, Callable[[list[Any]], Any]] = {
-            "total": self._total, "install": self._install, "rate": self._set_rate}
+            "total": self._total, "install": self._install, "rate": self._set_rate, "data": _check_same_data}
         self._generation.answer_all(answers[kind](payloads))
         return None
 
@@ -230,6 +230,7 @@ class Trial(tune.Trainable):
             "learning_rate": self._learning_rate(),
             "bytes_pushed": sum(report["bytes"][0] for report in reports),
             "bytes_pulled": sum(report["bytes"][1] for report in reports),
+            "bad_records": sum(report["bad_records"] for report in reports),
             "steps": meters[0]["steps"], "train_s": train_s, DONE: self._finished}
 
     def _warn_of_refused_commands(self) -> None:
@@ -275,3 +276,14 @@ class Trial(tune.Trainable):
                 self._group.finish(FINISH_TIMEOUT_S)
         finally:
             self._group.kill()
+
+
+def _check_same_data(payloads: list[tuple[str, list[tuple[str, str]]]]) -> None:
+    """Raise DataError unless all workers found the same files: (node, [(file, digest)]) of each worker."""
+    node, files = payloads[0]
+    for rank, (other_node, other_files) in enumerate(payloads):
+        differing = [name for name, _ in set(files) ^ set(other_files)]
+        if differing or len(files) != len(other_files):
+            raise DataError(f"worker 0 on node {node} and worker {rank} on node {other_node} read different data: "
+                            f"{', '.join(sorted(set(differing)))} differs; copy the same files to every node, or name "
+                            "a folder that all nodes share")

@@ -110,7 +110,7 @@ def test_wrong_value(key: str, value: object, expected: str) -> None:
     ("epochs", "epochs is not a key; did you mean training.epochs?"),
     ("training.servers", "did you mean kvstore.servers?"),
     ("kvstore.env.sever.X", "did you mean kvstore.env.server? kvstore.env has the keys all, scheduler"),
-    ("data.order.x", 'data.order is {\'x\': 1}: it must be one of global, none'),
+    ("data.order.x", 'data.order is {\'x\': 1}: it must be one of global, chunk, none'),
     ("zzz", "zzz is not a key. An experiment has the keys name"),
 ])
 def test_unknown_key(key: str, expected: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from raymx.data.order import BatchPlan, Rows, epoch_order, validation_rows
+from raymx.data.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
 
 SIZES = [(392, 50), (392, 392), (1, 8), (100, 7), (64, 64), (65, 64)]
 WORKERS = [1, 2, 3, 5, 8]
@@ -16,30 +18,62 @@ def real(rows: Rows) -> list[int]:
 
 
 def test_order_is_a_pure_function_of_seed_and_epoch() -> None:
-    first = epoch_order(1000, seed=1, epoch=2, order="global")
+    first = epoch_order(1000, Shuffle("global", seed=1), epoch=2)
     assert first.dtype == np.int64
     np.testing.assert_array_equal(np.sort(first), np.arange(1000))
-    np.testing.assert_array_equal(first, epoch_order(1000, seed=1, epoch=2, order="global"))
-    for other in ({"seed": 2, "epoch": 2}, {"seed": 1, "epoch": 3}):
-        assert (first != epoch_order(1000, order="global", **other)).mean() > 0.9
+    np.testing.assert_array_equal(first, epoch_order(1000, Shuffle("global", seed=1), epoch=2))
+    for seed, epoch in ((2, 2), (1, 3)):
+        assert (first != epoch_order(1000, Shuffle("global", seed), epoch)).mean() > 0.9
 
 
 def test_order_never_changes_between_releases() -> None:
     """A checkpoint's position means nothing when these numbers change."""
-    assert epoch_order(8, seed=1, epoch=0, order="global").tolist() == [2, 0, 1, 4, 5, 6, 7, 3]
+    assert epoch_order(8, Shuffle("global", seed=1), epoch=0).tolist() == [2, 0, 1, 4, 5, 6, 7, 3]
 
 
 def test_order_none_is_the_files_order() -> None:
-    np.testing.assert_array_equal(epoch_order(5, seed=1, epoch=7, order="none"), np.arange(5))
-    with pytest.raises(ValueError, match=r"'globl'.*'global', 'none'"):
-        epoch_order(5, seed=1, epoch=0, order="globl")  # type: ignore[arg-type]
+    np.testing.assert_array_equal(epoch_order(5, Shuffle("none", seed=1), epoch=7), np.arange(5))
+
+
+def test_impossible_shuffles_are_named() -> None:
+    with pytest.raises(ValueError, match=r"'globl'.*'global', 'chunk', 'none'"):
+        Shuffle("globl")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="window_records 0"):
+        Shuffle("chunk", window_records=0)
+
+
+@given(num_records=st.integers(1, 500), chunk=st.integers(1, 100), window=st.integers(1, 300),
+       order=st.sampled_from(["global", "chunk", "none"]), seed=st.integers(0, 9), epoch=st.integers(0, 9))
+def test_any_order_has_each_record_once(
+    num_records: int, chunk: int, window: int, order: str, seed: int, epoch: int
+) -> None:
+    shuffle = Shuffle(order, seed, chunk, window)  # type: ignore[arg-type]
+    found = epoch_order(num_records, shuffle, epoch)
+    assert sorted(found.tolist()) == list(range(num_records))
+    np.testing.assert_array_equal(found, epoch_order(num_records, shuffle, epoch))
+
+
+def test_chunk_order_never_changes_between_releases() -> None:
+    assert epoch_order(9, Shuffle("chunk", 1, 3, 6), 0).tolist() == [7, 8, 0, 1, 2, 6, 5, 4, 3]
+
+
+def test_chunks_stay_together_within_a_window() -> None:
+    """Each window holds whole chunks, those of a window are mixed, and windows differ from epoch to epoch."""
+    shuffle = Shuffle("chunk", 1, chunk_records=10, window_records=50)
+    orders = [epoch_order(1000, shuffle, epoch) for epoch in range(2)]
+    for order in orders:
+        windows = order.reshape(20, 50)
+        assert all(len(set((window // 10).tolist())) == 5 for window in windows)
+        assert np.mean([len(set((window[:10] // 10).tolist())) for window in windows]) > 3
+    assert (orders[0] != orders[1]).mean() > 0.9
+    assert len({int(window[0] // 10) for window in orders[0].reshape(20, 50)}) > 10
 
 
 @pytest.mark.parametrize(("num_records", "batch"), SIZES)
 @pytest.mark.parametrize("num_workers", WORKERS)
 def test_each_record_exactly_once_in_the_same_global_batches(num_records: int, batch: int, num_workers: int) -> None:
     plan = BatchPlan(num_records, batch, num_workers)
-    order = epoch_order(num_records, seed=1, epoch=0, order="global")
+    order = epoch_order(num_records, Shuffle("global", seed=1), epoch=0)
     for step in range(plan.steps):
         rows = [plan.worker_rows(order, step, rank) for rank in range(num_workers)]
         together = [record for part in rows for record in real(part)]

@@ -28,7 +28,7 @@ def refusal(wanted: Experiment, gpus: int, *have: tuple[float, float]) -> str:
 
 
 def test_servers_sit_beside_workers_in_turn() -> None:
-    wanted = plan(experiment(2, {"servers": 3, "cpus_per_server": 0.5}, cpus_per_worker=2, data_cpus_per_worker=1), 1)
+    wanted = plan(experiment(2, {"servers": 3, "cpus_per_server": 0.5}, cpus_per_worker=2), 1)
     assert wanted.bundles == ({"CPU": 1.0}, {"CPU": 4.0, "GPU": 1.0}, {"CPU": 3.5, "GPU": 1.0})
     assert (wanted.controller_bundle, wanted.worker_bundles, wanted.server_bundles) == (0, (1, 2), (1, 2, 1))
     assert wanted.strategy == "PACK"

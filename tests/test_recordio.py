@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from raymx.data.recordio import RecordIOWriter, pack, read_payload, scan, unpack
+from raymx.data import reading
+from raymx.data.files import open_reader
+from raymx.data.recordio import (
+    DamagedRecord,
+    RecordIOWriter,
+    index_of,
+    iter_payloads,
+    pack,
+    ranges,
+    read_payload,
+    read_payloads,
+    scan,
+    unpack,
+)
 from raymx.errors import DataError
 
 MAGIC = bytes.fromhex("0a23d7ce")
@@ -144,10 +158,142 @@ def test_record_cut_between_its_parts(tmp_path: Path) -> None:
         scan(path)
 
 
+def test_files_joined_are_one(tmp_path: Path) -> None:
+    payloads = awkward_payloads(30)
+    write(tmp_path / "a.rec", payloads[:10])
+    write(tmp_path / "b.rec", payloads[10:])
+    joined = tmp_path / "joined.rec"
+    joined.write_bytes((tmp_path / "a.rec").read_bytes() + (tmp_path / "b.rec").read_bytes())
+    assert list(iter_payloads(str(joined))) == payloads
+
+
+def test_writer_and_reader_by_uri(tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/a.rec"
+    with RecordIOWriter(uri, f"file://{tmp_path}/a.idx") as writer:
+        offsets = [writer.write(payload) for payload in awkward_payloads(50)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.idx", "a.rec"]
+    with open_reader(uri) as reader:
+        assert [read_payload(reader, offset) for offset in offsets] == awkward_payloads(50)
+    assert index_of(uri).keys is not None
+
+
+def test_reading_with_a_size(tmp_path: Path) -> None:
+    offsets = write(tmp_path / "a.rec", [b"one", b"AAAA" + MAGIC + b"BBBB", b"", b"x" * 99])
+    sizes = scan(str(tmp_path / "a.rec")).sizes.tolist()
+    with open_reader(str(tmp_path / "a.rec")) as reader:
+        for offset, size in zip(offsets, sizes, strict=True):
+            assert read_payload(reader, offset, size=size) == read_payload(reader, offset)
+        for offset, size in ((offsets[0], sizes[0] + 4), (offsets[1], sizes[1] + sizes[2]), (offsets[3], 4)):
+            with pytest.raises(DamagedRecord, match=rf"a\.rec, record at byte {offset}: .*(stale|cut short)"):
+                read_payload(reader, offset, size=size)
+        with pytest.raises(DamagedRecord, match="cut short"):
+            read_payload(reader, offsets[3], size=sizes[3] + 4)
+
+
+@pytest.mark.parametrize("uri", [False, True])
+@pytest.mark.parametrize("window_bytes", [64, 1 << 20])
+@pytest.mark.parametrize("max_gap_bytes", [0, 1000])
+def test_many_payloads_in_the_order_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: bool, window_bytes: int, max_gap_bytes: int
+) -> None:
+    monkeypatch.setattr(reading, "WINDOW_BYTES", window_bytes)
+    payloads = awkward_payloads(60)
+    write(tmp_path / "a.rec", payloads)
+    index = scan(str(tmp_path / "a.rec"))
+    ids = np.random.default_rng(0).integers(0, 60, 100)  # some twice
+    with open_reader(f"file://{tmp_path}/a.rec" if uri else str(tmp_path / "a.rec")) as reader:
+        found = list(read_payloads(reader, index.offsets[ids], index.sizes[ids], max_gap_bytes))
+        assert found == [payloads[number] for number in ids]
+        assert list(read_payloads(reader, index.offsets[:0], index.sizes[:0])) == []
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_damaged_record_stands_in_its_place(tmp_path: Path, scheme: str) -> None:
+    third = damage(tmp_path / "a.rec", "magic")
+    offsets = np.arange(4) * 108
+    with open_reader(f"{scheme}{tmp_path}/a.rec") as reader:
+        found = list(read_payloads(reader, offsets, np.full(4, 108)))
+        stopped = read_payloads(reader, offsets, np.full(4, 108))
+        next(stopped)
+        stopped.close()  # type: ignore[attr-defined]
+    assert [found[0], found[1], found[3]] == [b"x" * 100] * 3
+    assert isinstance(found[2], DamagedRecord)
+    assert found[2].offset == third
+    assert found[2].reason in str(found[2])
+
+
+def test_ranges() -> None:
+    offsets, sizes = np.array([300, 0, 100, 104, 300]), np.array([50, 100, 4, 6, 50])
+    assert [(part.start, part.count, part.rows) for part in ranges(offsets, sizes, 0)] == [
+        (0, 110, (1, 2, 3)), (300, 50, (0, 4)),
+    ]  # fmt: skip
+    assert [(part.start, part.count) for part in ranges(offsets, sizes, 190)] == [(0, 350)]
+    assert [(part.start, part.count) for part in ranges(offsets, sizes, 190, merged_bytes=105)] == [
+        (0, 104), (104, 6), (300, 50),
+    ]  # fmt: skip
+    assert ranges(offsets[:0], sizes[:0]) == []
+
+
+@pytest.mark.parametrize("size", [3, 90_000])
+def test_views_outlive_the_iterator(tmp_path: Path, size: int) -> None:
+    payloads = [bytes([n]) * size for n in range(9)]
+    write(tmp_path / "a.rec", payloads)
+    kept = list(iter_payloads(str(tmp_path / "a.rec")))
+    (tmp_path / "a.rec").unlink()
+    gc.collect()
+    assert kept == payloads
+    assert all(isinstance(view, memoryview) for view in kept)
+    first = iter_payloads(str(tmp_path / "gone.rec"))
+    with pytest.raises(DataError, match=r"gone\.rec: cannot be read"):
+        next(first)
+
+
+def test_iterating_a_damaged_file_gives_what_comes_before(tmp_path: Path) -> None:
+    for how in ("magic", "flag", "cut header", "cut payload"):
+        third = damage(tmp_path / "a.rec", how)
+        found: list[object] = []
+        with pytest.raises(DamagedRecord, match=f"byte {third}: "):
+            found.extend(iter_payloads(str(tmp_path / "a.rec")))
+        assert found == [b"x" * 100] * 2
+
+
+def test_unpack_of_a_view_copies_nothing() -> None:
+    payload = memoryview(pack([1, 2], b"IMAGE", id=4))
+    record = unpack(payload)
+    assert isinstance(record.image, memoryview)
+    assert record.image.obj is payload.obj
+    assert (bytes(record.image), record.label.tolist(), record.id) == (b"IMAGE", [1, 2], 4)
+
+
+def test_files_of_others_unpack_as_in_mxnet() -> None:
+    recordio = pytest.importorskip("mxnet.recordio")
+    files = sorted(OTHERS_FILES.rglob("*.rec"))
+    if not files:
+        pytest.skip("no files by other writers here")
+    for path in files:
+        for payload in iter_payloads(str(path)):
+            header, image = recordio.unpack(bytes(payload))
+            record = unpack(payload)
+            assert (record.flag, record.id, record.id2, record.image) == (header.flag, header.id, header.id2, image)
+            np.testing.assert_array_equal(record.label, np.ravel(header.label))
+            assert len(record.label) == (19 if path.parent.name == "detection" else 1)
+
+
+def test_keys_of_others_files_are_as_in_mxnet() -> None:
+    recordio = pytest.importorskip("mxnet.recordio")
+    path = OTHERS_FILES / "detection" / "val.rec"
+    if not path.exists():
+        pytest.skip("no files by other writers here")
+    theirs = recordio.MXIndexedRecordIO(str(path.with_suffix(".idx")), str(path), "r")
+    index = index_of(str(path))
+    assert index.keys is not None
+    assert dict(zip(index.keys.tolist(), index.offsets.tolist(), strict=True)) == theirs.idx
+
+
 def test_empty_and_missing_file(tmp_path: Path) -> None:
     (tmp_path / "empty.rec").touch()
     assert len(scan(tmp_path / "empty.rec")) == 0
-    with pytest.raises(DataError, match=r"gone\.rec: cannot be read \(No such file"):
+    with pytest.raises(DataError, match=r"gone\.rec: cannot be read on this node \(No such file"):
         scan(tmp_path / "gone.rec")
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -15,14 +16,20 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from raymx.data import decoding as decoding_module
 from raymx.data import stream
-from raymx.data.order import BatchPlan, Rows, epoch_order, validation_rows
+from raymx.data.batch import Batch
+from raymx.data.decoding import Decoding
+from raymx.data.image import Pixels
+from raymx.data.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
 from raymx.data.recordio import RecordIOWriter, pack
-from raymx.data.stream import Batch, RecordSet, batches
+from raymx.data.records import RecordSet
+from raymx.data.stream import batches
 from raymx.errors import DataError
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
-SHAPE = (1, 8, 8)
+PIXELS = Pixels((1, 8, 8))
+PLAIN = Decoding(PIXELS)
 NUM_RECORDS = 101
 
 
@@ -37,8 +44,8 @@ def stream_ray() -> Iterator[None]:
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many read tasks and blocks even for small images."""
-    monkeypatch.setattr(stream, "TASK_RECORDS", 8)
-    monkeypatch.setattr(stream, "TASK_BYTES", 0)
+    monkeypatch.setattr(decoding_module, "TASK_RECORDS", 8)
+    monkeypatch.setattr(decoding_module, "TASK_BYTES", 0)
     monkeypatch.setattr(stream, "BLOCK_BYTES", 1)
 
 
@@ -65,12 +72,12 @@ def records(tmp_path: Path) -> RecordSet:
 
 def plan_rows(num_workers: int, rank: int, first_step: int = 0) -> list[Rows]:
     plan = BatchPlan(NUM_RECORDS, 10, num_workers)
-    order = epoch_order(NUM_RECORDS, seed=1, epoch=0, order="global")
+    order = epoch_order(NUM_RECORDS, Shuffle("global", seed=1), epoch=0)
     return [plan.worker_rows(order, step, rank) for step in range(first_step, plan.steps)]
 
 
-def read(records: RecordSet, rows: list[Rows], **options: object) -> list[Batch]:
-    return list(batches(records, rows, image_shape=SHAPE, **options))  # type: ignore[arg-type]
+def read(records: RecordSet, rows: list[Rows], decoding: Decoding = PLAIN, **options: Any) -> list[Batch]:
+    return list(batches(records, rows, decoding, **options))
 
 
 def global_batches(records: RecordSet, num_workers: int, first_step: int = 0) -> list[list[int]]:
@@ -87,26 +94,6 @@ def cpus_return(seconds: float = 10) -> bool:
             return True
         time.sleep(0.05)
     return False
-
-
-def test_records_are_numbered_over_the_files(records: RecordSet, tmp_path: Path) -> None:
-    assert records.num_records == NUM_RECORDS
-    assert records.paths == (str(tmp_path / "a.rec"), str(tmp_path / "b.rec"))
-    files, offsets = records.locate(np.array([0, 59, 60, 100]))
-    assert files.tolist() == [0, 0, 1, 1]
-    assert offsets[[0, 2]].tolist() == [0, 0]
-
-
-def test_missing_and_empty_files_are_named(tmp_path: Path) -> None:
-    (tmp_path / "empty.rec").touch()
-    for paths, message in (
-        ([], "no record files"),
-        ([tmp_path / "gone.rec"], "gone.rec: cannot be read"),
-        ([tmp_path / "gone*.rec"], "no file matches"),
-        ([tmp_path / "empty.rec"], "empty.rec: the file has no records"),
-    ):
-        with pytest.raises(DataError, match=message):
-            RecordSet.open(paths)
 
 
 def test_batches_hold_what_was_asked(stream_ray: None, small_tasks: None, records: RecordSet) -> None:
@@ -147,7 +134,7 @@ def test_no_rows_no_batches(records: RecordSet) -> None:
 def test_wide_labels(stream_ray: None, tmp_path: Path) -> None:
     write_records(tmp_path / "wide.rec", range(10), label=lambda n: [n, -n])
     records = RecordSet.open([tmp_path / "wide.rec"])
-    (batch,) = read(records, list(validation_rows(10, rows=10, num_workers=1, rank=0)), label_width=2)
+    (batch,) = read(records, list(validation_rows(10, rows=10, num_workers=1, rank=0)), Decoding(PIXELS, label_width=2))
     np.testing.assert_array_equal(batch.labels, [[n, -n] for n in range(10)])
 
 
@@ -158,7 +145,7 @@ def test_wrong_label_width_is_named(stream_ray: None, tmp_path: Path, stored: in
     last = Rows(np.array([3]), np.ones(1, np.float32), 1, 1)
     message = rf"a\.rec, record at byte {offsets[3]}: .*{stored} labels.*label_width is {asked}"
     with pytest.raises(DataError, match=message):
-        read(records, [last], label_width=asked)
+        read(records, [last], Decoding(PIXELS, label_width=asked))
 
 
 @pytest.mark.parametrize("how", ["cut", "not an image", "gone"])
@@ -186,10 +173,10 @@ def test_early_close_leaves_no_running_task(
     stream_ray: None, small_tasks: None, records: RecordSet
 ) -> None:
     rows = plan_rows(1, 0) * 50
-    iterator = batches(records, rows, image_shape=SHAPE)
+    iterator = batches(records, rows, PLAIN)
     next(iterator)
     start = time.monotonic()
-    iterator.close()  # type: ignore[attr-defined]
+    iterator.close()
     assert time.monotonic() - start < 5
     assert cpus_return()
 

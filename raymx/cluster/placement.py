@@ -19,6 +19,7 @@ from raymx.errors import PlacementError
 from raymx.rules import is_dist
 
 CONTROLLER_CPUS = 1.0
+AUTO_DATA_CPUS = (1, 8)  # least and most of data.cpus: auto
 _TOLERANCE = 1e-6  # CPUs; Ray itself counts in 1/10000
 
 
@@ -57,11 +58,14 @@ class NodeResources:
 
 
 def plan(experiment: Experiment, gpus_per_worker: int) -> Plan:
-    """The bundles of an experiment; ``gpus_per_worker`` is the number that ``auto`` came to."""
-    resources, kvstore = experiment.resources, experiment.kvstore
+    """The bundles of an experiment; ``gpus_per_worker`` is the number that ``auto`` came to.
+
+    ``data.cpus`` counts as `AUTO_DATA_CPUS` least while it is ``auto``; see `with_data_cpus`.
+    """
+    resources, kvstore, data_cpus = experiment.resources, experiment.kvstore, experiment.data.cpus
     return _plan(Roles(
         workers=resources.workers,
-        worker_cpus=resources.cpus_per_worker + resources.data_cpus_per_worker,
+        worker_cpus=resources.cpus_per_worker + (AUTO_DATA_CPUS[0] if data_cpus == "auto" else float(data_cpus)),
         worker_gpus=gpus_per_worker,
         servers=kvstore.servers if is_dist(experiment) else 0,
         server_cpus=kvstore.cpus_per_server,
@@ -111,6 +115,19 @@ def auto_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:
     return next((gpus for gpus in range(most, 0, -1) if _nodes_used(plan(experiment, gpus), nodes)), 0)
 
 
+def with_data_cpus(experiment: Experiment, gpus_per_worker: int, nodes: Sequence[NodeResources]) -> Experiment:
+    """The experiment with a number for ``data.cpus: auto``: the most, from 1 to 8, with which ``nodes`` hold the plan.
+
+    1 when not even that fits, so that the refusal speaks of it.
+    """
+    if experiment.data.cpus != "auto":
+        return experiment
+    least, most = AUTO_DATA_CPUS
+    tries = [experiment.model_copy(update={"data": experiment.data.model_copy(update={"cpus": float(cpus)})})
+             for cpus in range(most, least - 1, -1)]
+    return next((one for one in tries if _nodes_used(plan(one, gpus_per_worker), nodes)), tries[-1])
+
+
 def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] | None) -> str:
     """A table of who needs what, and whether it fits ``nodes`` (None: no cluster, raymx starts a Ray of its own)."""
     roles = plan.roles
@@ -124,7 +141,7 @@ def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] 
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    data_cpus = experiment.resources.data_cpus_per_worker
+    data_cpus = roles.worker_cpus - experiment.resources.cpus_per_worker
     return "\n".join((*table, f"A worker's CPUs include {data_cpus:g} for reading data.", _verdict(plan, nodes)))
 
 
@@ -163,7 +180,7 @@ def _advice(plan: Plan, nodes: Sequence[NodeResources]) -> list[str]:
     fitting = next((n for n in fewer if _nodes_used(_plan(replace(roles, workers=n)), nodes)), 0)
     most = (f"{fitting} of {roles.workers} workers would fit: set resources.workers (--num-workers) to {fitting}, or"
             if fitting else "Not even one worker would fit:")
-    keys = ["resources.cpus_per_worker", "resources.data_cpus_per_worker"]
+    keys = ["resources.cpus_per_worker", "data.cpus"]
     keys += ["kvstore.cpus_per_server", "kvstore.servers"] if roles.servers else []
     keys += ["resources.gpus_per_worker"] if roles.worker_gpus else []
     return [f"{most} lower {', '.join(keys[:-1])} or {keys[-1]}.", "A bundle must fit on one node."]

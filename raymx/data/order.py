@@ -1,7 +1,7 @@
 """Which records a worker reads at which step: arithmetic over explicit numbers. No Ray, no MXNet, no clock.
 
     plan = BatchPlan(num_records=392, global_batch_size=50, num_workers=3)
-    order = epoch_order(392, seed=1, epoch=0, order="global")
+    order = epoch_order(392, Shuffle("global", seed=1), epoch=0)
     for step in range(plan.steps):
         rows = plan.worker_rows(order, step, rank)   # ids, weights
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,17 +31,47 @@ class Rows:
     real_global: int  # the same over all workers
 
 
-def epoch_order(num_records: int, *, seed: int, epoch: int, order: Literal["global", "none"]) -> NDArray[np.int64]:
-    """The order of all records in an epoch, int64 (num_records,): ``global`` shuffles all of them, ``none`` does not.
+@dataclass(frozen=True)
+class Shuffle:
+    """How an epoch's records are put in order.
 
-    A pure function of its arguments. It ranks raw Philox words, whose stream NumPy promises never to change, which it
-    does not promise for ``Generator.permutation``: so a resumed run may have another NumPy.
+    ``global`` shuffles all of them and ``none`` leaves them as they lie in the files. ``chunk`` is for disks and object
+    stores: runs of ``chunk_records`` neighbours are shuffled whole, and then the records within each window of
+    ``window_records``, so that about that many records lie between what is read soon and what is read late.
     """
-    if order == "none":
-        return np.arange(num_records, dtype=np.int64)
-    if order != "global":
-        raise ValueError(f"order is {order!r}; allowed: 'global', 'none'")
-    keys = np.random.Philox(np.random.SeedSequence((seed, epoch))).random_raw(num_records)
+
+    order: Literal["global", "chunk", "none"] = "global"
+    seed: int = 0
+    chunk_records: int = 64
+    window_records: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.order not in ("global", "chunk", "none"):
+            raise ValueError(f"order is {self.order!r}; allowed: 'global', 'chunk', 'none'")
+        if min(self.chunk_records, self.window_records) < 1:
+            raise ValueError(f"chunk_records is {self.chunk_records} and window_records {self.window_records}; "
+                             "both must be at least 1")
+
+
+def epoch_order(num_records: int, shuffle: Shuffle, epoch: int) -> NDArray[np.int64]:
+    """The order of all records in an epoch, int64 (num_records,): a pure function of its arguments.
+
+    It ranks raw Philox words, whose stream NumPy promises never to change, which it does not promise for
+    ``Generator.permutation``: so a resumed run may have another NumPy.
+    """
+    in_files = np.arange(num_records, dtype=np.int64)
+    if shuffle.order == "none":
+        return in_files
+    words = np.random.Philox(np.random.SeedSequence((shuffle.seed, epoch)))
+    if shuffle.order == "global":
+        return in_files[_ranked(words.random_raw(num_records))]
+    place_of_chunk = words.random_raw(-(-num_records // shuffle.chunk_records))
+    chunks_shuffled = _ranked(place_of_chunk[in_files // shuffle.chunk_records])
+    windows = in_files // shuffle.window_records
+    return chunks_shuffled[np.lexsort((words.random_raw(num_records), windows))]
+
+
+def _ranked(keys: NDArray[Any]) -> NDArray[np.int64]:
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
 
 
@@ -89,18 +119,22 @@ class BatchPlan:
         return _padded(batch[start:stop], batch, self.rows_per_worker, real)
 
 
+def all_rows(ids: NDArray[np.int64], rows: int) -> Iterator[Rows]:
+    """``ids`` in their order, in batches of the static shape ``rows``: one worker's, which counts for itself."""
+    if rows < 1:
+        raise ValueError(f"rows is {rows}; it must be at least 1")
+    parts = (ids[at : at + rows] for at in range(0, len(ids), rows))
+    return (_padded(part, part, rows, len(part)) for part in parts)
+
+
 def validation_rows(num_records: int, *, rows: int, num_workers: int, rank: int) -> Iterator[Rows]:
     """Rows of worker ``rank`` that visit each record once over all workers, in batches of the static shape ``rows``.
 
     Each worker has one contiguous range and counts for itself: ``real_global`` is its own count. One without records
     yields nothing.
     """
-    if rows < 1:
-        raise ValueError(f"rows is {rows}; it must be at least 1")
     start, stop = _share(num_records, num_workers, rank)
-    ids = np.arange(start, stop, dtype=np.int64)
-    parts = (ids[at : at + rows] for at in range(0, len(ids), rows))
-    return (_padded(part, part, rows, len(part)) for part in parts)
+    return all_rows(np.arange(start, stop, dtype=np.int64), rows)
 
 
 def _share(count: int, num_workers: int, rank: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
     records = RecordSet.open(["data/train.rec"])
     rows = [plan.worker_rows(order, step, rank) for step in range(first_step, plan.steps)]
-    with contextlib.closing(batches(records, rows, image_shape=(1, 28, 28))) as stream:
+    with contextlib.closing(batches(records, rows, Decoding(Pixels((1, 28, 28))))) as stream:
         for batch in stream:
             ...
 
@@ -13,12 +13,14 @@ a copy. Weights and counts of real rows do not travel: arithmetic knows them, an
 
 from __future__ import annotations
 
+import json
 import logging
+import threading
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -31,9 +33,9 @@ from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from raymx.data.image import decode
+from raymx.data.batch import Batch
+from raymx.data.decoding import BadRecord, Decoded, Decoding, Places, TransformFailed, decode_batches, task_batches
 from raymx.data.order import Rows
-from raymx.data.recordio import damaged, read_payload, unpack
 from raymx.data.records import RecordSet
 from raymx.errors import DataError
 
@@ -42,40 +44,26 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A read task covers whole batches of at least this many records and at least this many decoded bytes: starting a task
-# costs about as much as decoding a hundred photographs or some thousands of 28x28 images.
-TASK_RECORDS = 256
-TASK_BYTES = 4 << 20
 # A block is sent on when it is larger than this: small images travel a few batches at a time, photographs one.
 BLOCK_BYTES = 1 << 20
 # How far reading may run ahead of a slow consumer, in bytes of the object store for each CPU that reads: Ray Data's own
 # limit is a part of the whole store, for every worker of a node.
 AHEAD_BYTES = 64 << 20
 
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """One worker's part of one global batch, decoded. Arrays may be read-only views of the object store."""
-
-    images: NDArray[np.uint8]  # uint8 (rows, H, W, C)
-    labels: NDArray[np.float32]  # float32 (rows,), or (rows, label_width) when label_width > 1
-    weights: NDArray[np.float32]  # float32 (rows,): 1 for a real row, 0 for padding
-    real_local: int  # rows of this worker with weight 1
-    real_global: int  # the same over all workers
+_context_lock = threading.Lock()  # Ray Data's current context is one for all threads
 
 
 def batches(
     records: RecordSet,
     rows: Iterable[Rows],
+    decoding: Decoding,
     *,
-    image_shape: tuple[int, int, int],
-    label_width: int = 1,
     placement_group: PlacementGroup | None = None,
     bundle_index: int = -1,
     num_cpus: float = 1,
     prefetch_batches: int = 2,
-) -> Iterator[Batch]:
-    """Decoded batches, one for each of ``rows`` and in that order; ``image_shape`` is (C, H, W).
+) -> Generator[Batch, None, None]:
+    """Decoded batches, one for each of ``rows`` and in that order.
 
     With a placement group the read tasks run in its bundle ``bundle_index`` only and use up to ``num_cpus`` CPUs of it,
     which must be free beside the worker's own; they never wait for the rest of the cluster. Without one they use
@@ -87,7 +75,7 @@ def batches(
     plan = list(rows)
     if not plan:
         return
-    source = _RecordDatasource(records, [part.ids for part in plan], image_shape, label_width, num_cpus)
+    source = RecordDatasource(records, [part.ids for part in plan], decoding)
     with _own_errors(), _quiet_context(num_cpus):
         dataset = _read(source, num_cpus, placement_group, bundle_index)
         stream = iter(dataset.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=prefetch_batches))
@@ -95,27 +83,25 @@ def batches(
         for part in plan:
             with _own_errors():
                 table = next(stream, None)
-            yield _batch(table, part, image_shape, label_width)
+            yield _batch(table, part, decoding)
     finally:
         stream.close()
 
 
-def _batch(table: pa.Table | None, part: Rows, image_shape: tuple[int, int, int], label_width: int) -> Batch:
+def _batch(table: pa.Table | None, part: Rows, decoding: Decoding) -> Batch:
     """Give a row of the stream back its shape and what arithmetic knows of it."""
-    channels, height, width = image_shape
     count = len(part.ids)
     if table is None or table["rows"][0].as_py() != count:
         got = "the end" if table is None else f"{table['rows'][0].as_py()} rows"
         raise DataError(f"the data stream gave {got} where a batch of {count} rows was due; please report this")
-    images = np.frombuffer(table["images"][0].as_buffer(), np.uint8).reshape(count, height, width, channels)
-    labels = np.frombuffer(table["labels"][0].as_buffer(), np.float32)
-    return Batch(
-        images,
-        labels if label_width == 1 else labels.reshape(count, label_width),
-        part.weights,
-        part.real_local,
-        part.real_global,
+    images, labels, mirror, usable = (
+        np.frombuffer(table[name][0].as_buffer(), dtype)
+        for name, dtype in (("images", decoding.image_dtype), ("labels", np.float32), ("mirror", np.uint8),
+                            ("usable", np.uint8))
     )
+    bad = [BadRecord(**record) for record in json.loads(table["bad"][0].as_py())]
+    decoded = Decoded(images.reshape(count, *decoding.image_shape), labels.reshape(count, -1), mirror, usable, bad)
+    return Batch.of(decoded, part)
 
 
 # ---- the read tasks ----
@@ -125,25 +111,14 @@ class _ReadFailed(Exception):
     """Carries a DataError out of a read task: Ray appends advice of its own to the text of what it carries."""
 
 
-class _RecordDatasource(Datasource):  # type: ignore[misc]  # Ray is not typed
+class RecordDatasource(Datasource):  # type: ignore[misc]  # Ray is not typed
     """Read tasks over runs of whole batches."""
 
-    def __init__(
-        self,
-        records: RecordSet,
-        batch_ids: list[NDArray[np.int64]],
-        image_shape: tuple[int, int, int],
-        label_width: int,
-        num_cpus: float,
-    ) -> None:
+    def __init__(self, records: RecordSet, batch_ids: list[NDArray[np.int64]], decoding: Decoding) -> None:
         super().__init__()
-        self._records, self._batch_ids = records, batch_ids
-        self._image_shape, self._label_width = image_shape, label_width
-        image_bytes = int(np.prod(image_shape))
-        task_records = max(TASK_RECORDS, TASK_BYTES // image_bytes)
-        run = max(1, task_records // len(batch_ids[0]))  # every batch has the same rows
+        self._records, self._batch_ids, self._decoding = records, batch_ids, decoding
+        run = task_batches(len(batch_ids[0]), decoding.row_bytes)  # every batch has the same rows
         self._runs = [batch_ids[at : at + run] for at in range(0, len(batch_ids), run)]
-        self._row_bytes = image_bytes + 4 * label_width
 
     @property
     def num_tasks(self) -> int:
@@ -153,7 +128,7 @@ class _RecordDatasource(Datasource):  # type: ignore[misc]  # Ray is not typed
         return "RecordIO"
 
     def estimate_inmemory_data_size(self) -> int:
-        return sum(len(ids) for ids in self._batch_ids) * self._row_bytes
+        return sum(len(ids) for ids in self._batch_ids) * self._decoding.row_bytes
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
@@ -162,71 +137,27 @@ class _RecordDatasource(Datasource):  # type: ignore[misc]  # Ray is not typed
 
     def _read_task(self, run: list[NDArray[np.int64]], row_limit: int | None) -> ReadTask:
         # Only what this task needs travels: its own offsets, not the index.
-        located = [self._records.locate(ids) for ids in run]
-        paths, shape, label_width = self._records.paths, self._image_shape, self._label_width
-        size = sum(len(ids) for ids in run) * self._row_bytes
+        places = [Places(ids, *self._records.locate(ids)) for ids in run]
+        paths, decoding = self._records.paths, self._decoding
+        size = sum(len(ids) for ids in run) * decoding.row_bytes
         metadata = BlockMetadata(num_rows=len(run), size_bytes=size, exec_stats=None, input_files=None)
-        return ReadTask(lambda: _decode_run(paths, located, shape, label_width), metadata, None, row_limit)
+        return ReadTask(lambda: _decode_run(paths, places, decoding), metadata, None, row_limit)
 
 
-def _decode_run(
-    paths: tuple[str, ...],
-    located: list[tuple[NDArray[np.int64], NDArray[np.int64]]],
-    shape: tuple[int, int, int],
-    label_width: int,
-) -> Iterator[pa.Table]:
-    """One single-row block a batch: rows, images (uint8 bytes of (rows, H, W, C)), labels (float32 bytes)."""
+def _decode_run(paths: tuple[str, ...], places: list[Places], decoding: Decoding) -> Iterator[pa.Table]:
+    """One single-row block a batch: its rows, the bytes of its arrays, and its bad records as JSON."""
     cv2.setNumThreads(1)  # this task has been given CPUs by Ray; OpenCV would take all of the machine's
     cv2.setLogLevel(0)  # what fails is raised
-    with ExitStack() as stack:
-        files: dict[int, BinaryIO] = {}
-        for file_indexes, offsets in located:
-            places = list(zip(file_indexes.tolist(), offsets.tolist(), strict=True))
-            try:
-                for index in set(file_indexes.tolist()) - files.keys():
-                    files[index] = stack.enter_context(_open(paths[index]))
-                images, labels = _decode_batch(files, places, shape, label_width)
-            except DataError as error:
-                raise _ReadFailed(error) from None
-            yield pa.table({"rows": [len(places)], "images": _cell(images), "labels": _cell(labels)})
-
-
-def _open(path: str) -> BinaryIO:
     try:
-        return open(path, "rb")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read on this node ({error.strerror or error})") from error
-
-
-def _decode_batch(
-    files: dict[int, BinaryIO], places: list[tuple[int, int]], shape: tuple[int, int, int], label_width: int
-) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    channels, height, width = shape
-    images = np.empty((len(places), height, width, channels), np.uint8)
-    labels = np.empty((len(places), label_width), np.float32)
-    first: dict[tuple[int, int], int] = {}  # padding repeats records: decode each once
-    for row, (index, offset) in enumerate(places):
-        earlier = first.setdefault((index, offset), row)
-        if earlier < row:
-            images[row], labels[row] = images[earlier], labels[earlier]
-        else:
-            images[row], labels[row] = _decode_record(files[index], offset, shape, label_width)
-    return images, labels
-
-
-def _decode_record(
-    file: BinaryIO, offset: int, shape: tuple[int, int, int], label_width: int
-) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    where = f"{file.name}, record at byte {offset}"
-    try:
-        record = unpack(read_payload(file, offset), where)
-    except OSError as error:
-        raise damaged(file.name, offset, f"cannot be read ({error.strerror or error})") from error
-    if len(record.label) != label_width:
-        raise damaged(
-            file.name, offset, f"it has {len(record.label)} labels; label_width is {label_width}, and both must agree"
-        )
-    return decode(record.image, shape, where), record.label
+        for batch in decode_batches(paths, places, decoding):
+            arrays = {name: getattr(batch, name) for name in ("images", "labels", "mirror", "usable")}
+            yield pa.table({
+                "rows": [len(batch.images)],
+                **{name: _cell(array) for name, array in arrays.items()},
+                "bad": [json.dumps([asdict(record) for record in batch.bad])],
+            })
+    except DataError as error:
+        raise _ReadFailed(isinstance(error, TransformFailed), str(error)) from None
 
 
 def _cell(array: NDArray[Any]) -> pa.Array:
@@ -239,7 +170,7 @@ def _cell(array: NDArray[Any]) -> pa.Array:
 
 
 def _read(
-    source: _RecordDatasource, num_cpus: float, placement_group: PlacementGroup | None, bundle_index: int
+    source: RecordDatasource, num_cpus: float, placement_group: PlacementGroup | None, bundle_index: int
 ) -> ray.data.Dataset:
     """The only place that says where read tasks run.
 
@@ -270,15 +201,19 @@ def _quiet_context(num_cpus: float) -> Iterator[None]:
     for handler in logging.getLogger("ray.data").handlers:
         if handler.name == "console":  # our errors say it; its log file in the session folder keeps everything
             handler.setLevel(logging.CRITICAL)
-    context = DataContext.get_current().copy()
-    context.target_max_block_size = BLOCK_BYTES
-    context.execution_options.preserve_order = True
-    cpus = max(1.0, num_cpus)
-    context.execution_options.resource_limits = ExecutionResources(cpu=cpus, object_store_memory=AHEAD_BYTES * cpus)
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    with DataContext.current(context):
-        yield
+    with _context_lock:
+        context = DataContext.get_current().copy()
+        context.target_max_block_size = BLOCK_BYTES
+        # A task that waits for its reader would keep its CPU from a stream that is needed first: tasks always run to
+        # their end, and the limit below keeps new ones from starting.
+        context._max_num_blocks_in_streaming_gen_buffer = None
+        context.execution_options.preserve_order = True
+        cpus = max(1.0, num_cpus)
+        context.execution_options.resource_limits = ExecutionResources(cpu=cpus, object_store_memory=AHEAD_BYTES * cpus)
+        context.enable_progress_bars = False
+        context.print_on_execution_start = False
+        with DataContext.current(context):
+            yield
 
 
 @contextmanager
@@ -298,6 +233,7 @@ def _data_error(error: BaseException | None) -> DataError | None:
     while error is not None:
         cause = getattr(error, "cause", None)
         if isinstance(error, _ReadFailed) and cause is None:
-            return DataError(*error.args[0].args)
+            of_transform, text = error.args[:2]
+            return TransformFailed(text) if of_transform else DataError(text)
         error = cause or error.__cause__
     return None

@@ -19,10 +19,9 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -31,9 +30,13 @@ from numpy.typing import NDArray
 
 from raymx import rules
 from raymx.config import Experiment
-from raymx.data.order import BatchPlan, Rows, epoch_order, validation_rows
+from raymx.data.batch import Batch
+from raymx.data.decoding import Decoding
+from raymx.data.feed import Stream
+from raymx.data.order import Rows
 from raymx.data.records import RecordSet
-from raymx.errors import CheckpointError, DataError, TrainingError
+from raymx.data.worker import Share, WorkerData
+from raymx.errors import CheckpointError, TrainingError
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState, rekey
 from raymx.kvstore.trainer import StoreSettings, Trainer, trained_parameters
@@ -41,9 +44,6 @@ from raymx.training import nets, schedule
 from raymx.training.channel import Channel
 from raymx.training.checkpoint import Saved
 from raymx.training.meter import Meter
-
-if TYPE_CHECKING:
-    from raymx.data.stream import Batch
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,16 @@ class Place:
 class Part:
     """The rows of a batch on one device."""
 
-    images: mx.nd.NDArray       # uint8 (rows, H, W, C)
+    inputs: tuple[mx.nd.NDArray, ...]   # what raymx's own net takes (`nets.as_input_net`): images, and flags to mirror
     labels: mx.nd.NDArray       # float32 (rows,) or (rows, label_width)
-    weights: mx.nd.NDArray      # float32 (rows,): 1 a real record, 0 a row of padding
+    weights: mx.nd.NDArray      # float32 (rows,): 1 a real record, 0 a row of padding or a bad record
     scale: mx.nd.NDArray        # float32 (rows,): the gradient of the loss of each row, see WorkerContext.train_batches
+
+    @property
+    def images(self) -> mx.nd.NDArray:
+        """uint8 (rows, H, W, C), mirrored where the augmentation says so; or what a transform of the user's made."""
+        images, *mirror = self.inputs
+        return mx.nd.where(mirror[0], images.flip(axis=2), images) if mirror else images
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ class WorkerContext:
         self._epoch, self._step = (saved.epoch, saved.step) if saved else (0, 0)
         self._trainer: Trainer | None = None
         self._params: Mapping[str, gluon.Parameter] = {}
-        self._records: dict[str, RecordSet] = {}
+        self._data = WorkerData(experiment, Share(place.rank, place.num_workers, len(devices)), self._stream)
         self._state: Mapping[str, Any] = self.state
         self._sums: Callable[[], Mapping[str, float]] = dict
 
@@ -116,6 +122,8 @@ class WorkerContext:
         if self._trainer:
             raise TrainingError("a loop has one trainer, since the store's keys are its own: put all nets in one block")
         experiment, kvstore = self.experiment, self.experiment.kvstore
+        if self.num_workers > 1:
+            self.channel.ask("data", (os.uname().nodename, self._data.fingerprint()))
         self._params = net._collect_params_with_prefix()
         trained = trained_parameters(self._params)
         names = list(trained)
@@ -158,7 +166,17 @@ class WorkerContext:
 
     @property
     def steps_per_epoch(self) -> int:
-        return self._plan.steps
+        return self._data.plan.steps
+
+    @property
+    def label_width(self) -> int:
+        """Labels a record; for ``data.label_width: auto`` the most that any has, fewer are filled up with -1."""
+        return self._data.label_width
+
+    @property
+    def images_are_ready(self) -> bool:
+        """Whether images are float32 (rows, C, H, W) of a transform of the user's, and not uint8 (rows, H, W, C)."""
+        return self._data.floats
 
     # Data
 
@@ -169,26 +187,21 @@ class WorkerContext:
         global batch), so that the sum of all workers' gradients, times the optimizer's 1/B, is the mean over the real
         records. In async it is weight * B / (this worker's real records).
         """
-        order = epoch_order(self._plan.num_records, seed=self.experiment.training.seed, epoch=epoch,
-                            order=self.experiment.data.order)
         first = self._step if epoch == self._epoch else 0
         self._epoch, self._step = epoch, first
-        rows = [self._plan.worker_rows(order, step, self.rank) for step in range(first, self._plan.steps)]
+        steps = self._data.plan.steps
         mx.random.seed(_mix(self.experiment.training.seed, epoch, first, self.rank))
-        for batch in self._measured(self._stream("train", rows)):
+        for batch in self._measured(self._data.train(epoch, first)):
             self._step += 1     # before the loop has it: its report after this batch is already past it
             yield self._on_devices(batch)
             self.meter.step_done(batch.real_local, mx.nd.waitall)
-            self.progress.update(epoch=epoch, step=self._step, steps=self._plan.steps, samples=self.meter.samples,
+            self.progress.update(epoch=epoch, step=self._step, steps=steps, samples=self.meter.samples,
                                  train_s=self.meter.train_s)
         self._epoch, self._step = epoch + 1, 0
 
     def validation_batches(self) -> Iterator[DeviceBatch]:
         """This worker's part of the validation records, each once over all workers; padding has weight 0."""
-        records = self._open("validation")
-        rows = validation_rows(records.num_records, rows=self._plan.rows_per_worker, num_workers=self.num_workers,
-                               rank=self.rank)
-        for batch in self._stream("validation", list(rows)):
+        for batch in self._data.validation():
             yield self._on_devices(batch)
 
     def _measured(self, stream: Iterator[Batch]) -> Iterator[Batch]:
@@ -206,35 +219,22 @@ class WorkerContext:
             mx.nd.waitall()
             self.meter.stop()
 
-    @cached_property
-    def _plan(self) -> BatchPlan:
-        return BatchPlan(num_records=self._open("train").num_records,
-                         global_batch_size=self.experiment.training.global_batch_size,
-                         num_workers=self.num_workers, devices_per_worker=len(self.devices))
-
-    def _open(self, which: str) -> RecordSet:
-        if which not in self._records:
-            paths = getattr(self.experiment.data, which)
-            if not paths:
-                raise DataError(f"data.{which} is not set; name a .rec file")
-            paths = [paths] if isinstance(paths, str) else list(paths)
-            self._records[which] = RecordSet.open([self.experiment.resolve(path) for path in paths])
-        return self._records[which]
-
-    def _stream(self, which: str, rows: list[Rows]) -> Iterator[Batch]:
+    def _stream(self, records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
         from raymx.data.stream import batches  # here, since importing ray.data takes more than a second
 
-        data = self.experiment.data
-        return batches(self._open(which), rows, image_shape=data.image_shape, label_width=data.label_width,
-                       placement_group=self._place.placement_group, bundle_index=self._place.bundle_index,
-                       num_cpus=self.experiment.resources.data_cpus_per_worker)
+        cpus = self.experiment.data.cpus
+        return batches(records, rows, decoding, placement_group=self._place.placement_group,
+                       bundle_index=self._place.bundle_index, num_cpus=1.0 if cpus == "auto" else cpus)
 
     def _on_devices(self, batch: Batch) -> DeviceBatch:
         real = batch.real_local if self.asynchronous else batch.real_global
         scale = batch.weights * (self.experiment.training.global_batch_size / max(real, 1))
-        cuts = [np.array_split(array, len(self.devices))
-                for array in (batch.images, batch.labels, batch.weights, scale)]
-        parts = [Part(*(_array(cut[i], device) for cut in cuts)) for i, device in enumerate(self.devices)]
+        images = [batch.images, batch.mirror] if self.experiment.data.augment.rand_mirror else [batch.images]
+        cuts = [np.array_split(array, len(self.devices)) for array in (batch.labels, batch.weights, scale, *images)]
+        parts = []
+        for i, device in enumerate(self.devices):
+            labels, weights, scales, *inputs = (_array(cut[i], device) for cut in cuts)
+            parts.append(Part(tuple(inputs), labels, weights, scales))
         return DeviceBatch(parts=parts, samples=batch.real_local)
 
     # Over all workers
@@ -283,11 +283,13 @@ class WorkerContext:
             return
         figures = self.meter.take()
         self.channel.report({"metrics": _numbers("metrics", metrics), "meter": figures, "epoch": self._epoch,
+                             "bad_records": self._data.take_skipped(),
                              "bytes": self._trainer.bytes_a_step() if self._trainer else (0, 0)})
 
     def close(self) -> None:
         """Let go of the store: the generation ends when nothing refers to it any more."""
         self.store = None
+        self._data.close()
         if self._trainer:
             self._trainer.close()
 

@@ -19,7 +19,7 @@ def train(ctx: WorkerContext) -> None:
     """Train and validate, an epoch a report."""
     net = ctx.build_net()
     trainer = ctx.trainer(net)
-    whole = nets.as_input_net(net, ctx.experiment, ctx.devices)
+    whole = nets.as_input_net(net, ctx.experiment, ctx.devices, ready=ctx.images_are_ready)
     loss = nets.build_loss(ctx.experiment)
     metric, score = nets.build_metric(ctx.experiment)
     sums = Sums(ctx.sums)
@@ -28,7 +28,7 @@ def train(ctx: WorkerContext) -> None:
     for epoch in ctx.epochs():
         for number, batch in enumerate(ctx.train_batches(epoch)):
             if not hybridized:
-                nets.hybridize(whole, batch.parts[0].images, ctx.experiment.model.hybridize)
+                nets.hybridize(whole, batch.parts[0].inputs, ctx.experiment.model.hybridize)
                 hybridized = True
             if len(ahead) == STEPS_AHEAD:
                 ahead[0].wait_to_read()
@@ -49,7 +49,7 @@ def train_step(net: gluon.Block, loss: nets.Loss, score: nets.Metric, batch: Dev
     outputs, losses = [], []
     with autograd.record():
         for part in batch.parts:
-            outputs.append(net(part.images))
+            outputs.append(net(*part.inputs))
             losses.append(loss(outputs[-1], part.labels))
     autograd.backward(losses, [part.scale.astype(value.dtype, copy=False)
                                for part, value in zip(batch.parts, losses, strict=True)])
@@ -64,7 +64,7 @@ def validate(ctx: WorkerContext, net: gluon.Block, loss: nets.Loss, score: nets.
     sums = Sums()
     for batch in ctx.validation_batches():
         for part in batch.parts:
-            output = net(part.images)
+            output = net(*part.inputs)
             sums.add(loss(output, part.labels), score(output, part.labels), part.weights)
         sums.count(batch.samples)
     return sums

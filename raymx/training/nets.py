@@ -13,7 +13,7 @@ from mxnet import gluon
 from raymx.config import Experiment
 from raymx.errors import TrainingError
 from raymx.imports import load_object
-from raymx.training.precision import with_input
+from raymx.training.precision import Prepare, with_input
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +64,13 @@ def _settle_shapes(net: gluon.Block, experiment: Experiment, devices: Sequence[m
                                 f"{str(error).splitlines()[-1]}") from None
 
 
-def as_input_net(net: gluon.Block, experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Block:
-    """``net`` taking the uint8 batches that the data streams give."""
+def as_input_net(net: gluon.Block, experiment: Experiment, devices: Sequence[mx.Context],
+                 *, ready: bool = False) -> gluon.Block:
+    """``net`` taking what the data streams give: ``Part.inputs``. ``ready``: see `Prepare`."""
     channels = experiment.data.image_shape[0]
-    return with_input(net, _a_channel(experiment.data.mean, channels), _a_channel(experiment.data.std, channels),
-                      experiment.precision.dtype, devices)
+    prepare = Prepare(_a_channel(experiment.data.mean, channels), _a_channel(experiment.data.std, channels),
+                      experiment.precision.dtype, ready=ready)
+    return with_input(net, prepare, devices)
 
 
 def _a_channel(value: Any, channels: int) -> list[float]:
@@ -76,7 +78,7 @@ def _a_channel(value: Any, channels: int) -> list[float]:
     return [float(v) for v in (values * channels if len(values) == 1 else values)]
 
 
-def hybridize(net: gluon.Block, images: mx.nd.NDArray, mode: bool | str) -> None:
+def hybridize(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], mode: bool | str) -> None:
     """Hybridize ``net`` with static memory, checked on one batch against the imperative run (mode "auto").
 
     A net that cannot be hybridized, or gives something else, runs without; a warning names why.
@@ -84,7 +86,7 @@ def hybridize(net: gluon.Block, images: mx.nd.NDArray, mode: bool | str) -> None
     if mode is False:
         return
     if mode == "auto":
-        reason = _difference(net, images)
+        reason = _difference(net, inputs)
         if reason:
             log.warning("the net runs without hybridize: %s", reason)
             net.hybridize(False)
@@ -92,13 +94,13 @@ def hybridize(net: gluon.Block, images: mx.nd.NDArray, mode: bool | str) -> None
     net.hybridize(static_alloc=True, static_shape=True)
 
 
-def _difference(net: gluon.Block, images: mx.nd.NDArray) -> str:
+def _difference(net: gluon.Block, inputs: Sequence[mx.nd.NDArray]) -> str:
     if not isinstance(net, gluon.HybridBlock):
         return "it is a Block and no HybridBlock"
-    expected = net(images).asnumpy()
+    expected = net(*inputs).asnumpy()
     net.hybridize(static_alloc=True, static_shape=True)
     try:
-        found = net(images).asnumpy()
+        found = net(*inputs).asnumpy()
     except Exception as error:      # whatever the user's hybrid_forward raises is the reason
         return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
     if not np.allclose(expected, found, rtol=1e-3, atol=1e-4 * max(1.0, float(np.abs(expected).max()))):

@@ -12,27 +12,46 @@ from mxnet import gluon
 class Prepare(gluon.HybridBlock):
     """uint8 (rows, H, W, C) -> dtype (rows, C, H, W), ``(x - mean) / std`` a channel, in units of 0..255.
 
-    Workers receive bytes, and the graph does the rest: a quarter of the traffic of float32, and on the device.
+    Workers receive bytes, and the graph does the rest: a quarter of the traffic of float32, and on the device. Rows
+    whose flag in the second input, uint8 (rows,), is 1 are mirrored. With ``ready`` the input is float32
+    (rows, C, H, W) that a transform of the user's has normalised, and is only cast.
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: str) -> None:
+    def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: str, *, ready: bool = False) -> None:
         super().__init__()
-        self._dtype = dtype
+        self._dtype, self._ready = dtype, ready
         with self.name_scope():
             self.mean = self.params.get_constant("mean", [[[[m]] for m in mean]])
             self.std = self.params.get_constant("std", [[[[s]] for s in std]])
 
-    def hybrid_forward(self, F: Any, x: Any, mean: Any, std: Any) -> Any:
-        x = F.cast(F.transpose(x, axes=(0, 3, 1, 2)), "float32")
-        x = F.broadcast_div(F.broadcast_sub(x, mean), std)
+    def hybrid_forward(self, F: Any, x: Any, *mirror: Any, mean: Any, std: Any) -> Any:
+        if not self._ready:
+            x = F.cast(F.transpose(x, axes=(0, 3, 1, 2)), "float32")
+            x = F.broadcast_div(F.broadcast_sub(x, mean), std)
+        if mirror:
+            x = F.where(F.cast(mirror[0], "float32"), F.flip(x, axis=3), x)
         return x if self._dtype == "float32" else F.cast(x, self._dtype)
 
 
-def with_input(net: gluon.Block, mean: Sequence[float], std: Sequence[float],
-               dtype: str, devices: Sequence[mx.Context]) -> gluon.Block:
-    """``net`` behind a `Prepare`; one hybrid block when ``net`` is one. ``net`` keeps its own parameter names."""
-    prepare = Prepare(mean, std, dtype)
+class _HybridWhole(gluon.HybridBlock):
+    def __init__(self, prepare: Prepare, net: gluon.HybridBlock) -> None:
+        super().__init__()
+        self.prepare, self.net = prepare, net
+
+    def hybrid_forward(self, F: Any, x: Any, *mirror: Any) -> Any:
+        return self.net(self.prepare(x, *mirror))
+
+
+class _Whole(gluon.Block):
+    def __init__(self, prepare: Prepare, net: gluon.Block) -> None:
+        super().__init__()
+        self.prepare, self.net = prepare, net
+
+    def forward(self, x: Any, *mirror: Any) -> Any:
+        return self.net(self.prepare(x, *mirror))
+
+
+def with_input(net: gluon.Block, prepare: Prepare, devices: Sequence[mx.Context]) -> gluon.Block:
+    """``net`` behind ``prepare``; one hybrid block when ``net`` is one. ``net`` keeps its own parameter names."""
     prepare.initialize(ctx=list(devices))
-    whole = gluon.nn.HybridSequential() if isinstance(net, gluon.HybridBlock) else gluon.nn.Sequential()
-    whole.add(prepare, net)
-    return whole
+    return (_HybridWhole if isinstance(net, gluon.HybridBlock) else _Whole)(prepare, net)

@@ -1,0 +1,140 @@
+"""One image file of any kind -> the image file to pack: decoded, cropped, resized, encoded again, or as it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import cv2
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+
+from raymx.errors import ExperimentError
+
+QUALITY = {".jpg": (1, 100, 95), ".png": (0, 9, 3)}  # lowest, highest, default; for PNG it is the compression
+COLORS = {"rgb": cv2.IMREAD_COLOR, "gray": cv2.IMREAD_GRAYSCALE, "unchanged": cv2.IMREAD_ANYCOLOR}
+# By the factor that the image gets smaller by, largest first.
+_REDUCED = {
+    "rgb": {8: cv2.IMREAD_REDUCED_COLOR_8, 4: cv2.IMREAD_REDUCED_COLOR_4, 2: cv2.IMREAD_REDUCED_COLOR_2},
+    "gray": {8: cv2.IMREAD_REDUCED_GRAYSCALE_8, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4, 2: cv2.IMREAD_REDUCED_GRAYSCALE_2},
+}
+_JPEG_START, _PNG_START = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+
+Pixels = NDArray[Any]  # (H, W), (H, W, 3) BGR or (H, W, 4) BGRA, as OpenCV has them
+Result: TypeAlias = bytes | str  # an image file, or why there is none
+
+
+@dataclass(frozen=True)
+class Images:
+    """What is done to each image. Raises ExperimentError for values that are not allowed or contradict each other."""
+
+    encoding: str = ".jpg"
+    quality: int | None = None  # None: 95 for .jpg, 3 for .png
+    color: str = "rgb"
+    resize: int = 0  # pixels of the shorter side; 0: as it is
+    center_crop: bool = False  # to a square, before the resize
+    pass_through: bool = False  # the file's own bytes
+
+    def __post_init__(self) -> None:
+        for key, value, allowed in (("encoding", self.encoding, QUALITY), ("color", self.color, COLORS)):
+            if value not in allowed:
+                raise ExperimentError(f"{key} {value}: allowed are {', '.join(allowed)}")
+        low, high, _ = QUALITY[self.encoding]
+        if self.quality is not None and not low <= self.quality <= high:
+            raise ExperimentError(f"quality {self.quality}: for {self.encoding} it is {low} to {high}")
+        if not 0 <= self.resize <= 65535:
+            raise ExperimentError(f"resize {self.resize}: it is the shorter side, 1 to 65535 pixels, or 0 for none")
+        if self.pass_through and (self.encoding, self.quality, self.color, self.resize, self.center_crop) != (
+                ".jpg", None, "rgb", 0, False):
+            raise ExperimentError("pass-through packs each file as it is; leave out resize, center_crop, quality, "
+                                  "encoding and color, or pass_through")
+
+
+def encode_file(path: str, options: Images) -> Result:
+    """The image file to pack for the one at ``path``, or the reason why there is none."""
+    try:
+        data = _read(path)
+        if options.pass_through:
+            _check_header(data)
+            return data
+        return encoded(_fit(_decode(data, options), options), options)
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})"
+    except MemoryError:
+        return "too large for the memory"
+    except cv2.error as error:
+        return f"cannot be decoded or encoded ({error.err})"
+    except ValueError as error:
+        return str(error)
+
+
+def _read(path: str) -> bytes:
+    if not stat.S_ISREG(os.stat(path).st_mode):  # a folder, or a pipe, which would wait for ever
+        raise ValueError("not a file")
+    with open(path, "rb") as file:
+        data = file.read()
+    if not data:
+        raise ValueError("empty file")
+    return data
+
+
+def _decode(data: bytes, options: Images) -> Pixels:
+    """Pixels, turned upright as EXIF says. "unchanged" keeps gray gray, and alpha where the new file can hold it."""
+    buffer = np.frombuffer(data, np.uint8)
+    pixels = None
+    if options.color == "unchanged" and options.encoding == ".png":
+        pixels = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
+    if pixels is None or pixels.dtype != np.uint8 or pixels.shape[2:] != (4,):
+        pixels = cv2.imdecode(buffer, _flag(data, options))
+    if pixels is None:
+        raise ValueError("damaged, cut short, or of a format that OpenCV does not read")
+    return np.asarray(pixels)
+
+
+def _flag(data: bytes, options: Images) -> int:
+    """OpenCV's way to decode. A JPEG of far too many pixels gets smaller while it is decoded, which is faster."""
+    if options.resize and options.color in _REDUCED and data.startswith(_JPEG_START):
+        with suppress(ValueError):  # odd files that OpenCV may still read
+            shorter = min(simplejpeg.decode_jpeg_header(data)[:2])
+            for factor, flag in _REDUCED[options.color].items():
+                if shorter >= 2 * factor * options.resize:
+                    return flag
+    return COLORS[options.color]
+
+
+def _fit(pixels: Pixels, options: Images) -> Pixels:
+    """Crop to the centre square and resize, as asked."""
+    height, width = pixels.shape[:2]
+    if options.center_crop:
+        side = min(height, width)
+        top, left = (height - side) // 2, (width - side) // 2
+        pixels = pixels[top : top + side, left : left + side]
+        height = width = side
+    if options.resize in (0, min(height, width)):
+        return pixels
+    scale = options.resize / min(height, width)
+    size = (max(round(width * scale), 1), max(round(height * scale), 1))
+    return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR))
+
+
+def encoded(pixels: Pixels, options: Images) -> bytes:
+    quality = QUALITY[options.encoding][2] if options.quality is None else options.quality
+    key = cv2.IMWRITE_JPEG_QUALITY if options.encoding == ".jpg" else cv2.IMWRITE_PNG_COMPRESSION
+    return bytes(cv2.imencode(options.encoding, pixels, [key, quality])[1])
+
+
+def _check_header(data: bytes) -> None:
+    """Raise a ValueError for what does not begin as an image does. JPEG and PNG are not decoded for that."""
+    if data.startswith(_JPEG_START):
+        with suppress(ValueError):
+            simplejpeg.decode_jpeg_header(data)
+            return
+    if data.startswith(_PNG_START) and len(data) > 33 and min(struct.unpack_from(">II", data, 16)) > 0:
+        return
+    if cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE) is None:
+        raise ValueError("damaged, or not of a format that OpenCV reads")

@@ -1,0 +1,188 @@
+"""One worker's batches in the order in which its loop asks for them: kept ones where they fit in memory, else streamed.
+
+    feed = Feed(open_stream, lead=8)
+    for batch in feed.play([Part("train 0", rows_of_epoch_0)], following=Part("train 1", rows_of_epoch_1)):
+        ...
+
+A stream takes a moment to start, so the next one is started before this one ends. No Ray here: a stream is whatever
+``open_stream(name, rows)`` returns, an iterator of batches with a ``close()``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raymx.data.augment import draw, generator
+from raymx.data.batch import Batch
+from raymx.data.decoding import BadRecord, Decoded, Decoding
+from raymx.data.order import Rows, all_rows
+
+Stream = Generator[Batch, None, None]
+_END = object()
+CLOSE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """Batches that are streamed as one. ``rows`` is called in another thread when the stream is started ahead."""
+
+    name: str
+    rows: Callable[[], Sequence[Rows]]
+
+
+class Feed:
+    """Plays parts one after the other; at most one stream is started ahead."""
+
+    def __init__(self, open_stream: Callable[[Part], Stream], lead: int) -> None:
+        """``lead``: the next stream is started when so many batches of this one are left."""
+        self._open, self._lead = open_stream, lead
+        self._ahead: tuple[str, _Ahead] | None = None
+
+    def play(self, parts: Sequence[tuple[Part, int]], following: Part | None = None) -> Iterator[Batch]:
+        """The batches of all ``parts`` (each with its number of batches); ``following`` is what comes after them."""
+        followers = [*(part for part, _ in parts[1:]), following]
+        for (part, count), after in zip(parts, followers, strict=True):
+            stream = self._take(part)
+            try:
+                for left in range(count - 1, -1, -1):
+                    batch = next(stream)
+                    if left < self._lead and after is not None:
+                        self.prepare(after)
+                    yield batch
+            finally:
+                stream.close()
+
+    def prepare(self, part: Part) -> None:
+        """Start a stream now; one that was started for something else is given up."""
+        if self._ahead is None or self._ahead[0] != part.name:
+            self._give_up()
+            self._ahead = (part.name, _Ahead(lambda: self._open(part)))
+
+    def _take(self, part: Part) -> Stream:
+        if self._ahead is None or self._ahead[0] != part.name:
+            self._give_up()
+            return self._open(part)
+        ahead, self._ahead = self._ahead[1], None
+        return ahead.stream()
+
+    def _give_up(self) -> None:
+        if self._ahead:
+            self._ahead[1].cancel()
+        self._ahead = None
+
+    def close(self) -> None:
+        """Give up what was started ahead, and wait until its thread has ended: it must not outlive Ray."""
+        if self._ahead:
+            self._ahead[1].cancel()
+            self._ahead[1].thread.join(CLOSE_TIMEOUT_S)
+        self._ahead = None
+
+
+class _Ahead:
+    """A stream whose first batch is fetched in a thread."""
+
+    def __init__(self, opened: Callable[[], Stream]) -> None:
+        self._opened = opened
+        self._first: Future[tuple[Stream, Any]] = Future()
+        self._cancelled = False
+        self._lock = threading.Lock()
+        self.thread = threading.Thread(target=self._run, daemon=True, name="raymx-stream-ahead")
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            stream = self._opened()
+            first = next(stream, _END)
+        except BaseException as error:
+            self._first.set_exception(error)
+            return
+        with self._lock:
+            self._first.set_result((stream, first))
+            unwanted = self._cancelled
+        if unwanted:
+            stream.close()
+
+    def stream(self) -> Stream:
+        """The stream from its beginning; raises here what starting it raised."""
+        stream, first = self._first.result()
+        try:
+            if first is not _END:
+                yield first
+                yield from stream
+        finally:
+            stream.close()
+
+    def cancel(self) -> None:
+        """Close the stream, or have the thread close it once it is there."""
+        with self._lock:
+            self._cancelled = True
+            opened = self._first.done() and not self._first.exception()
+        if opened:
+            self._first.result()[0].close()
+
+
+class Kept:
+    """Decoded records in memory, filled as their batches come by; for records that give the same pixels every epoch."""
+
+    def __init__(self, num_records: int, decoding: Decoding) -> None:
+        self._decoding = decoding
+        self._images = np.empty((num_records, *decoding.image_shape), decoding.image_dtype)
+        self._labels = np.empty((num_records, decoding.label_width), np.float32)
+        self._usable = np.ones(num_records, np.uint8)
+        self._have = np.zeros(num_records, bool)
+        self._bad: dict[int, BadRecord] = {}
+
+    @staticmethod
+    def size(num_records: int, decoding: Decoding) -> int:
+        """Bytes that keeping so many records takes."""
+        return num_records * decoding.row_bytes
+
+    @property
+    def complete(self) -> bool:
+        return bool(self._have.all())
+
+    def missing(self, rows: Sequence[Rows]) -> NDArray[np.int64]:
+        """Numbers of the records that are neither here nor in ``rows``, ascending."""
+        wanted = ~self._have
+        for part in rows:
+            wanted[part.ids] = False
+        return np.flatnonzero(wanted)
+
+    def add(self, rows: Rows, batch: Batch) -> None:
+        """Keep a batch that was streamed for ``rows``."""
+        if not rows.real_local:  # padding only: its records are another worker's, and so is what is bad of them
+            return
+        ids = rows.ids
+        self._images[ids], self._have[ids] = batch.images, True
+        self._labels[ids] = batch.labels.reshape(len(ids), -1)
+        if batch.bad:
+            real = ids[: rows.real_local]
+            unusable = real[batch.weights[: rows.real_local] == 0]
+            self._usable[unusable] = 0
+            self._bad.update(zip(unusable.tolist(), batch.bad, strict=True))
+
+    def batch(self, rows: Rows, epoch: int) -> Batch:
+        """A batch out of memory; everything in ``rows`` must be here."""
+        ids = rows.ids
+        bad = [self._bad[record] for record in ids[: rows.real_local].tolist() if record in self._bad]
+        mirror = self._mirrored(ids.tolist(), epoch)
+        return Batch.of(Decoded(self._images[ids], self._labels[ids], mirror, self._usable[ids], bad), rows)
+
+    def _mirrored(self, records: list[int], epoch: int) -> NDArray[np.uint8]:
+        """What decoding these records in this epoch would have drawn."""
+        augment, seed = self._decoding.pixels.augment, self._decoding.seed
+        if augment is None or not augment.rand_mirror:
+            return np.zeros(len(records), np.uint8)
+        return np.array([draw(augment, generator(seed, epoch, record)).mirror for record in records], np.uint8)
+
+
+def fill_rows(kept: Kept, planned: Sequence[Rows]) -> list[Rows]:
+    """Rows that bring in what ``planned`` leaves missing, in batches of the same shape."""
+    return list(all_rows(kept.missing(planned), len(planned[0].ids)))

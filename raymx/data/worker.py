@@ -1,0 +1,270 @@
+"""What one worker reads: its files, the plan of its batches, and the feed that brings them.
+
+    data = WorkerData(experiment, Share(rank, num_workers, devices=1), open_stream)
+    for batch in data.train(epoch, first_step): ...
+    for batch in data.validation(): ...
+
+No Ray and no mxnet: ``open_stream(records, rows, decoding)`` gives the batches (`raymx.data.stream.batches`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raymx.config import Experiment
+from raymx.data.batch import Batch
+from raymx.data.decoding import Decoding, gives_floats, task_batches
+from raymx.data.feed import Feed, Kept, Part, Stream, fill_rows
+from raymx.data.files import open_reader
+from raymx.data.image import Pixels
+from raymx.data.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
+from raymx.data.parts import read_payload
+from raymx.data.records import RecordSet
+from raymx.errors import DataError
+
+log = logging.getLogger(__name__)
+
+OpenStream = Callable[[RecordSet, Sequence[Rows], Decoding], Stream]
+# Read tasks of one stream: planning more of them takes a noticeable part of a second.
+STREAM_TASKS = 64
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of every batch is this worker's."""
+
+    rank: int
+    num_workers: int
+    devices: int
+
+
+class WorkerData:
+    """One worker's data for one generation."""
+
+    def __init__(self, experiment: Experiment, share: Share, open_stream: OpenStream) -> None:
+        self._experiment, self._share, self._open_stream = experiment, share, open_stream
+        self._opened: dict[str, RecordSet] = {}
+        self._epoch = -1  # the last one that was trained
+        self._skipped: dict[str, list[str]] = {}  # file -> why each of its records was skipped
+        self._validation_kept: list[Batch] | None = None
+        self._order = lru_cache(maxsize=2)(self._epoch_order)
+
+    # What there is
+
+    def records(self, which: str) -> RecordSet:
+        """The ``train`` or the ``validation`` records. Raises DataError when they cannot be had."""
+        if which not in self._opened:
+            data = self._experiment.data
+            paths = getattr(data, which)
+            if not paths:
+                raise DataError(f"data.{which} is not set; name a .rec file")
+            paths = [paths] if isinstance(paths, str) else paths
+            records = RecordSet.open([self._experiment.resolve(path) for path in paths], data.on_bad_record)
+            for path, problem in records.problems:
+                self._skipped.setdefault(path, []).append(f"at byte {problem.offset}: {problem.reason}")
+            self._opened[which] = records
+        return self._opened[which]
+
+    @property
+    def sets(self) -> list[str]:
+        """The names of the sets that the experiment has."""
+        return [which for which in ("train", "validation") if getattr(self._experiment.data, which)]
+
+    def fingerprint(self) -> list[tuple[str, str]]:
+        """(file name, digest) of every file: equal wherever the data are. The folder may differ between nodes."""
+        return [(os.path.basename(path), digest)
+                for which in self.sets for path, digest in self.records(which).fingerprint().items()]
+
+    @cached_property
+    def plan(self) -> BatchPlan:
+        return BatchPlan(num_records=self.records("train").num_records,
+                         global_batch_size=self._experiment.training.global_batch_size,
+                         num_workers=self._share.num_workers, devices_per_worker=self._share.devices)
+
+    @cached_property
+    def label_width(self) -> int:
+        """Labels a record: ``data.label_width``, or for ``auto`` the most that any record has."""
+        width = self._experiment.data.label_width
+        return width if width != "auto" else max(1, *(self.records(which).max_label_width() for which in self.sets))
+
+    @cached_property
+    def floats(self) -> bool:
+        """Whether images are float32 (C, H, W) of the user's transforms, and not uint8 (H, W, C)."""
+        found = {which: self._try_transform(which) for which in self.sets}
+        if len(set(found.values())) > 1:
+            raise DataError("data.transform and data.validation_transform must agree: one makes float32 images, the "
+                            "other uint8 ones (raymx's own makes uint8): set both, or have both return uint8")
+        return found["train"]
+
+    def _try_transform(self, which: str) -> bool:
+        decoding = self._decoding(which)
+        if decoding.transform is None:
+            return False
+        records = self.records(which)
+        (file,), (offset,), (size,) = records.locate(np.zeros(1, np.int64))
+        path = records.paths[int(file)]
+        with open_reader(path) as reader:
+            payload = read_payload(reader, int(offset), size=int(size))
+        return gives_floats(payload, f"{path}, record at byte {offset}", decoding)
+
+    def _decoding(self, which: str) -> Decoding:
+        """All but the epoch and ``floats``."""
+        data, training = self._experiment.data, which == "train"
+        return Decoding(
+            Pixels(data.image_shape, data.resize, data.exif, data.augment if training else None),
+            self.label_width, data.label_width == "auto",
+            seed=self._experiment.training.seed, skip_bad=data.on_bad_record == "skip",
+            transform=data.transform if training else data.validation_transform, directory=self._experiment.directory)
+
+    @cached_property
+    def _train_decoding(self) -> Decoding:
+        return replace(self._decoding("train"), floats=self.floats)
+
+    @cached_property
+    def _validation_decoding(self) -> Decoding:
+        return replace(self._decoding("validation"), floats=self.floats)
+
+    # Batches
+
+    def train(self, epoch: int, first: int) -> Iterator[Batch]:
+        """This worker's batches of an epoch, from step ``first`` on."""
+        self._epoch = epoch
+        kept = self._train_kept
+        batches: Iterator[Batch]
+        if kept is not None and kept.complete:
+            batches = (kept.batch(rows, epoch) for rows in self._rows(epoch, first, self.plan.steps))
+        elif kept is not None:
+            batches = self._filling(kept, list(self._rows(epoch, first, self.plan.steps)))
+        else:
+            batches = self._feed.play(self._train_parts(epoch, first), self._after_training(epoch))
+        for batch in batches:
+            self._note(batch)
+            yield batch
+
+    def _filling(self, kept: Kept, planned: list[Rows]) -> Iterator[Batch]:
+        """Stream ``planned`` and keep it, then whatever else is missing."""
+        others = fill_rows(kept, planned)
+        parts = [(Part(f"keep {self._epoch}", lambda: [*planned, *others]), len(planned) + len(others))]
+        stream = self._feed.play(parts, self._after_training(self._epoch))
+        for rows in planned:
+            batch = next(stream)
+            kept.add(rows, batch)
+            yield batch
+        for rows, batch in zip(others, stream, strict=True):
+            kept.add(rows, batch)
+
+    def validation(self) -> Iterator[Batch]:
+        """This worker's part of the validation records, each once over all workers; padding has weight 0."""
+        if self._validation_kept is None:
+            batches: list[Batch] = []
+            for batch in self._feed.play(self._validation_parts(), self._next_training()):
+                if self._keeps_validation:  # a copy: the object store has other uses for its memory
+                    batches.append(replace(batch, images=batch.images.copy(), labels=batch.labels.copy()))
+                self._note(batch)
+                yield batch
+            self._validation_kept = batches if self._keeps_validation else None
+            return
+        for batch in self._validation_kept:
+            self._note(batch)
+            yield batch
+
+    def close(self) -> None:
+        """Give up what was started ahead."""
+        self._feed.close()
+
+    @cached_property
+    def _feed(self) -> Feed:
+        cpus = self._experiment.data.cpus
+        streams = 2 if cpus == "auto" else int(cpus) + 1
+        return Feed(self._open_part, lead=max(2, streams * self._task_batches))
+
+    def _open_part(self, part: Part) -> Stream:
+        which, _, epoch = part.name.partition(" ")
+        if which == "validation":
+            return self._open_stream(self.records("validation"), part.rows(), self._validation_decoding)
+        decoding = replace(self._train_decoding, epoch=int(epoch.partition(" ")[0]))
+        return self._open_stream(self.records("train"), part.rows(), decoding)
+
+    @cached_property
+    def _task_batches(self) -> int:
+        return task_batches(self.plan.rows_per_worker, self._train_decoding.row_bytes)
+
+    def _train_parts(self, epoch: int, first: int) -> list[tuple[Part, int]]:
+        """The epoch, cut into streams that are quickly planned."""
+        steps, most = self.plan.steps, STREAM_TASKS * self._task_batches
+        starts = range(first, steps, most)
+        return [(Part(f"train {epoch} {start}", partial(self._row_list, epoch, start, min(start + most, steps))),
+                 min(most, steps - start)) for start in starts]
+
+    def _validation_parts(self) -> list[tuple[Part, int]]:
+        rows = list(validation_rows(self.records("validation").num_records, rows=self.plan.rows_per_worker,
+                                    num_workers=self._share.num_workers, rank=self._share.rank))
+        most = STREAM_TASKS * self._task_batches
+        cuts = {start: rows[start : start + most] for start in range(0, len(rows), most)}
+        return [(Part(f"validation {start}", partial(list, cut)), len(cut)) for start, cut in cuts.items()]
+
+    def _after_training(self, epoch: int) -> Part | None:
+        """What a loop like raymx's own reads after an epoch."""
+        if "validation" in self.sets and self._validation_kept is None:
+            return next((part for part, _ in self._validation_parts()), None)
+        return self._next_training()
+
+    def _next_training(self) -> Part | None:
+        epoch = self._epoch + 1
+        if epoch >= self._experiment.training.epochs or self._train_kept is not None:
+            return None
+        return self._train_parts(epoch, 0)[0][0]
+
+    def _rows(self, epoch: int, start: int, stop: int) -> Iterator[Rows]:
+        order = self._order(epoch)
+        return (self.plan.worker_rows(order, step, self._share.rank) for step in range(start, stop))
+
+    def _row_list(self, epoch: int, start: int, stop: int) -> list[Rows]:
+        return list(self._rows(epoch, start, stop))
+
+    def _epoch_order(self, epoch: int) -> NDArray[np.int64]:
+        data = self._experiment.data
+        shuffle = Shuffle(data.order, self._experiment.training.seed, data.chunk_records, data.window_records)
+        return epoch_order(self.plan.num_records, shuffle, epoch)
+
+    # What is kept in memory
+
+    @cached_property
+    def _keeps_validation(self) -> bool:
+        return self._validation_bytes <= self._experiment.data.cache_bytes
+
+    @property
+    def _validation_bytes(self) -> int:
+        """Of this worker's part."""
+        if "validation" not in self.sets:
+            return 0
+        return Kept.size(-(-self.records("validation").num_records // self._share.num_workers),
+                         self._validation_decoding)
+
+    @cached_property
+    def _train_kept(self) -> Kept | None:
+        """Room for all training records, when they fit beside the validation records and never change."""
+        left = self._experiment.data.cache_bytes - (self._validation_bytes if self._keeps_validation else 0)
+        decoding, records = self._train_decoding, self.plan.num_records
+        return Kept(records, decoding) if decoding.repeats and Kept.size(records, decoding) <= left else None
+
+    # Bad records
+
+    def _note(self, batch: Batch) -> None:
+        for record in batch.bad:
+            self._skipped.setdefault(record.path, []).append(f"at byte {record.offset}: {record.reason}")
+
+    def take_skipped(self) -> int:
+        """How many bad records were skipped since the last call; says so in the log, a line a file."""
+        skipped, self._skipped = self._skipped, {}
+        for path, reasons in skipped.items():
+            log.warning("%s: %d bad record%s skipped, the first %s", path, len(reasons),
+                        "" if len(reasons) == 1 else "s", reasons[0])
+        return sum(map(len, skipped.values()))

@@ -1,0 +1,161 @@
+"""Streams that are played one after the other, the next one started ahead; and what is kept in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from raymx.data.batch import Batch
+from raymx.data.decoding import BadRecord, Decoded, Decoding
+from raymx.data.feed import Feed, Kept, Part, Stream, fill_rows
+from raymx.data.image import Pixels
+from raymx.data.order import Rows, all_rows
+from raymx.errors import DataError
+
+DECODING = Decoding(Pixels((1, 2, 2)))
+
+
+def rows(*ids: int, real: int | None = None) -> Rows:
+    count = len(ids) if real is None else real
+    weights = np.array([1.0] * count + [0.0] * (len(ids) - count), np.float32)
+    return Rows(np.array(ids), weights, count, count)
+
+
+def decoded(part: Rows, bad: Sequence[int] = ()) -> Batch:
+    """Pixels and labels are the record's number; records of ``bad`` cannot be used."""
+    usable = np.array([record not in bad for record in part.ids.tolist()], np.uint8)
+    images = np.broadcast_to(part.ids.astype(np.uint8)[:, None, None, None], (len(part.ids), 2, 2, 1))
+    named = [BadRecord("a.rec", record, "bad") for record in dict.fromkeys(part.ids.tolist()) if record in bad]
+    return Batch.of(Decoded(images, part.ids.astype(np.float32)[:, None], np.zeros_like(usable), usable, named), part)
+
+
+class Opener:
+    """Opens streams of what a part's rows are, and remembers what became of them."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+        self.changed = threading.Condition()
+        self._fails = fails
+
+    def __call__(self, part: Part) -> Stream:
+        self._note(self.opened, part.name)
+        if part.name == self._fails:
+            raise DataError(part.name)
+        try:
+            for one in part.rows():
+                yield decoded(one)
+        finally:
+            self._note(self.closed, part.name)
+
+    def _note(self, names: list[str], name: str) -> None:
+        with self.changed:
+            names.append(name)
+            self.changed.notify_all()
+
+    def wait(self, met: Callable[[], bool]) -> bool:
+        with self.changed:
+            return self.changed.wait_for(met, timeout=10)
+
+
+def part(name: str, count: int) -> Part:
+    return Part(name, lambda: [rows(number) for number in range(count)])
+
+
+def play(feed: Feed, name: str, count: int, following: Part | None = None) -> list[int]:
+    return [int(batch.labels[0]) for batch in feed.play([(part(name, count), count)], following)]
+
+
+def test_parts_are_played_in_order() -> None:
+    opener = Opener()
+    parts = [(part("a", 2), 2), (part("b", 3), 3)]
+    assert [int(batch.labels[0]) for batch in Feed(opener, lead=1).play(parts)] == [0, 1, 0, 1, 2]
+    assert opener.opened == opener.closed == ["a", "b"]
+
+
+def test_what_follows_is_started_before_the_end_and_taken_over() -> None:
+    opener, after = Opener(), part("b", 3)
+    feed = Feed(opener, lead=2)
+    playing = feed.play([(part("a", 5), 5)], after)
+    for _ in range(3):
+        next(playing)
+    assert opener.opened == ["a"]
+    next(playing)  # one is left, and the lead is 2
+    assert opener.wait(lambda: "b" in opener.opened)
+    assert len(list(playing)) == 1
+    assert play(feed, "b", 3) == [0, 1, 2]
+    assert opener.opened == ["a", "b"]
+
+
+def test_what_was_started_for_something_else_is_given_up() -> None:
+    opener = Opener()
+    feed = Feed(opener, lead=9)
+    assert play(feed, "a", 2, part("unwanted", 3)) == [0, 1]
+    assert play(feed, "c", 2) == [0, 1]
+    assert opener.wait(lambda: "unwanted" in opener.closed)
+
+
+def test_closing_gives_up_what_was_started() -> None:
+    opener = Opener()
+    feed = Feed(opener, lead=9)
+    play(feed, "a", 1, part("b", 3))
+    feed.close()
+    assert opener.wait(lambda: opener.closed == ["a", "b"] or opener.closed == ["b", "a"])
+
+
+def test_leaving_early_closes_the_stream() -> None:
+    opener = Opener()
+    playing = Feed(opener, lead=1).play([(part("a", 5), 5)])
+    next(playing)
+    playing.close()  # type: ignore[attr-defined]
+    assert opener.closed == ["a"]
+
+
+def test_an_error_of_a_stream_started_ahead_is_raised_where_it_is_played() -> None:
+    feed = Feed(Opener(fails="b"), lead=9)
+    assert play(feed, "a", 2, part("b", 2)) == [0, 1]
+    with pytest.raises(DataError, match="b"):
+        play(feed, "b", 2)
+
+
+def test_kept_batches_equal_streamed_ones() -> None:
+    kept = Kept(7, DECODING)
+    planned = [rows(3, 1, 5), rows(2, 2, 2, real=1)]
+    for one in planned:
+        kept.add(one, decoded(one))
+    assert not kept.complete
+    others = fill_rows(kept, planned)
+    assert [one.ids.tolist() for one in others] == [[0, 4, 6]]
+    for one in others:
+        kept.add(one, decoded(one))
+    assert kept.complete
+    wanted = rows(6, 0, 3, 3, real=3)
+    again, streamed = kept.batch(wanted, 4), decoded(wanted)
+    for name in ("images", "labels", "weights", "mirror"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(streamed, name))
+    assert again.images.dtype == np.uint8
+
+
+def test_kept_bad_records_stay_bad() -> None:
+    kept = Kept(4, DECODING)
+    one = rows(0, 1, 2, 3)
+    kept.add(one, decoded(one, bad=[2]))
+    batch = kept.batch(rows(2, 3, 2, real=2), 0)
+    assert batch.weights.tolist() == [0, 1, 0]
+    assert (batch.real_local, batch.real_global, [bad.offset for bad in batch.bad]) == (1, 2, [2])
+
+
+def test_a_worker_with_padding_only_keeps_and_counts_nothing() -> None:
+    kept = Kept(2, DECODING)
+    padding = rows(0, 1, real=0)
+    batch = decoded(padding, bad=[0])
+    assert batch.bad == ()
+    kept.add(padding, batch)
+    assert kept.missing([]).tolist() == [0, 1]
+
+
+def test_missing_records_are_all_of_them_but_the_planned_ones() -> None:
+    assert Kept(5, DECODING).missing(list(all_rows(np.array([0, 3]), 2))).tolist() == [1, 2, 4]

@@ -1,0 +1,250 @@
+"""A worker's data as its loop sees them, decoded in this process: exact for any numbers."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raymx.config import parse_experiment
+from raymx.data.batch import Batch
+from raymx.data.decoding import Decoding, Places, decode_batches
+from raymx.data.feed import Stream
+from raymx.data.order import Rows
+from raymx.data.recordio import RecordIOWriter, pack
+from raymx.data.records import RecordSet
+from raymx.data.worker import Share, WorkerData
+from raymx.errors import DataError
+
+PNG = cv2.imencode(".png", np.zeros((2, 2, 1), np.uint8))[1].tobytes()
+
+
+def stream(records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
+    """What raymx.data.stream does, without Ray."""
+    places = [Places(part.ids, *records.locate(part.ids)) for part in rows]
+    for part, batch in zip(rows, decode_batches(records.paths, places, decoding), strict=True):
+        yield Batch.of(batch, part)
+
+
+def write(folder: Path, counts: Sequence[int], bad: Sequence[int] = (), prefix: str = "part") -> None:
+    """Files of so many records; a record's label is its number, and those of ``bad`` hold no image."""
+    number = 0
+    for file, count in enumerate(counts):
+        with RecordIOWriter(folder / f"{prefix}{file}.rec") as writer:
+            for _ in range(count):
+                writer.write(pack(float(number), b"junk" if number in bad else PNG, id=number))
+                number += 1
+
+
+def open_data(folder: Path, share: Share, batch: int = 8, epochs: int = 3, **data: Any) -> WorkerData:
+    experiment = parse_experiment(
+        {"name": "x", "model": {"net": "alexnet", "classes": 2},
+         "training": {"epochs": epochs, "global_batch_size": batch},
+         "data": {"train": "part*.rec", "image_shape": [1, 2, 2], "cache": "none", **data}}, str(folder))
+    return WorkerData(experiment, share, stream)
+
+
+def real(batches: Iterator[Batch]) -> list[list[int]]:
+    return [batch.labels[batch.weights == 1].astype(int).tolist() for batch in batches]
+
+
+def joined(parts: list[list[list[int]]]) -> list[list[int]]:
+    """Global batches out of the workers' parts of them."""
+    return [[record for part in step for record in part] for step in zip(*parts, strict=True)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(counts=st.lists(st.integers(1, 40), min_size=1, max_size=3), workers=st.integers(1, 5),
+       batch=st.integers(1, 20), epoch=st.integers(0, 2), resume=st.floats(0, 1),
+       order=st.sampled_from(["global", "chunk", "none"]), cache=st.sampled_from(["none", "auto"]))
+def test_each_record_once_in_the_same_steps_from_any_point(
+    counts: list[int], workers: int, batch: int, epoch: int, resume: float, order: str, cache: str
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write(folder, counts)
+        options: dict[str, Any] = {"order": order, "cache": cache, "chunk_records": 3, "window_records": 10}
+        one = real(open_data(folder, Share(0, 1, 1), batch, **options).train(epoch, 0))
+        assert sorted(record for step in one for record in step) == list(range(sum(counts)))
+        first = int(resume * (len(one) - 1))
+        shares = [open_data(folder, Share(rank, workers, 1), batch, **options) for rank in range(workers)]
+        parts = [real(data.train(epoch, first)) for data in shares]
+        assert {len(part) for part in parts} == {len(one) - first}
+        assert joined(parts) == one[first:]
+        # The next epoch, whether it is kept in memory or not, is exact too.
+        following = [real(data.train(epoch + 1, 0)) for data in shares]
+        alone = real(open_data(folder, Share(0, 1, 1), batch, **options).train(epoch + 1, 0))
+        assert joined(following) == alone
+        for data in shares:
+            data.close()
+
+
+@pytest.mark.parametrize("cache", ["none", "auto"])
+def test_validation_counts_each_record_once_every_time(tmp_path: Path, cache: str) -> None:
+    write(tmp_path, [23])
+    for workers in (1, 3):
+        shares = [open_data(tmp_path, Share(rank, workers, 1), cache=cache, validation="part*.rec")
+                  for rank in range(workers)]
+        for _ in range(2):
+            seen = [record for data in shares for step in real(data.validation()) for record in step]
+            assert seen == list(range(23))
+
+
+def test_a_loop_like_ours_gets_every_stream_started_ahead(tmp_path: Path) -> None:
+    """train, validation, train, ...: each is the one that was started, so each is opened once."""
+    write(tmp_path, [64])
+    opened: Counter[str] = Counter()
+
+    def counted(records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
+        opened[f"{decoding.epoch} {len(rows)}"] += 1
+        return stream(records, rows, decoding)
+
+    data = open_data(tmp_path, Share(0, 1, 1), validation="part*.rec")
+    data._open_stream = counted
+    for epoch in range(3):
+        assert len(list(data.train(epoch, 0))) == len(list(data.validation())) == 8
+    data.close()
+    assert opened == {"0 8": 1 + 3, "1 8": 1, "2 8": 1}     # the validation stream's epoch is 0
+
+
+@pytest.mark.parametrize("cache", ["none", "auto"])
+def test_bad_records_weigh_nothing_and_are_counted_by_file(
+    tmp_path: Path, cache: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, [10, 13], bad=[4, 17])
+    shares = [open_data(tmp_path, Share(rank, 2, 1), cache=cache, on_bad_record="skip") for rank in range(2)]
+    for epoch in range(2):
+        parts = [real(data.train(epoch, 0)) for data in shares]
+        assert {len(part) for part in parts} == {3}
+        seen = [record for part in parts for step in part for record in step]
+        assert sorted(seen) == [n for n in range(23) if n not in (4, 17)]
+        with caplog.at_level(logging.WARNING):
+            caplog.clear()
+            assert sum(data.take_skipped() for data in shares) == 2
+        assert sorted(message.partition(":")[0] for message in caplog.messages) == [
+            str(tmp_path / "part0.rec"), str(tmp_path / "part1.rec")]
+        assert "1 bad record skipped, the first at byte" in caplog.messages[0]
+
+
+def test_a_bad_record_fails_by_default_and_is_named(tmp_path: Path) -> None:
+    write(tmp_path, [10], bad=[4])
+    with pytest.raises(DataError, match=r"part0\.rec, record at byte \d+: the image cannot be decoded"):
+        list(open_data(tmp_path, Share(0, 1, 1)).train(0, 0))
+
+
+def test_labels_of_different_widths_are_filled_up(tmp_path: Path) -> None:
+    with RecordIOWriter(tmp_path / "part0.rec") as writer:
+        for labels in ([1.0, 2.0], [3.0], [4.0, 5.0, 6.0]):
+            writer.write(pack(labels, PNG))
+    data = open_data(tmp_path, Share(0, 1, 1), label_width="auto", order="none")
+    assert data.label_width == 3
+    (batch,) = data.train(0, 0)
+    assert batch.labels[:3].tolist() == [[1, 2, -1], [3, -1, -1], [4, 5, 6]]
+    with pytest.raises(DataError, match=r"it has 1 labels; data\.label_width is 2"):
+        list(open_data(tmp_path, Share(0, 1, 1), label_width=2, order="none").train(0, 0))
+
+
+def test_fingerprints_agree_on_equal_files_in_other_folders(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "b", "c")]
+    for folder, bad in zip(folders, ([], [], [0]), strict=True):
+        folder.mkdir()
+        write(folder, [5], bad=bad)
+    first, second, other = (open_data(folder, Share(0, 2, 1)).fingerprint() for folder in folders)
+    assert first == second != other
+
+
+# ---- transforms of the user's own ----
+
+TRANSFORMS = '''
+import numpy as np
+from mxnet.gluon.data.vision import transforms
+
+def double(image, label, rng):
+    assert image.dtype == np.uint8 and image.shape == (2, 2, 1)
+    return image, label * 2
+
+def noisy(image, label, rng):
+    return rng.integers(0, 256, image.shape).astype("uint8")
+
+def plain(image, label, rng):
+    assert rng is not None
+    return image
+
+def floats(image, label, rng):
+    return image.transpose(2, 0, 1).astype("float32") / 255
+
+def broken(image, label, rng):
+    return helper(label)
+
+def helper(label):
+    raise KeyError("no such thing")
+
+def too_large(image, label, rng):
+    return np.zeros((3, 3, 1), "uint8")
+
+gluon = transforms.Compose([transforms.RandomBrightness(0.5), transforms.ToTensor()])
+'''
+
+
+@pytest.fixture
+def with_transforms(tmp_path: Path) -> Path:
+    write(tmp_path, [6])
+    (tmp_path / f"{tmp_path.name}.py").write_text(TRANSFORMS)      # a module of its own a test: imports are kept
+    return tmp_path
+
+
+def transformed(folder: Path, name: str, **options: Any) -> list[Batch]:
+    return list(open_data(folder, Share(0, 1, 1), transform=f"{folder.name.replace('-', '_')}:{name}", order="none",
+                          **options).train(0, 0))
+
+
+def test_a_transform_changes_images_and_labels(with_transforms: Path) -> None:
+    (batch,) = transformed(with_transforms, "double")
+    assert batch.labels[:6].tolist() == [0, 2, 4, 6, 8, 10]
+
+
+def test_a_transforms_randomness_is_the_records_own(with_transforms: Path) -> None:
+    (first,), (again,) = (transformed(with_transforms, "noisy") for _ in range(2))
+    np.testing.assert_array_equal(first.images, again.images)
+    small = transformed(with_transforms, "noisy", cache="auto")
+    np.testing.assert_array_equal(first.images, small[0].images)
+
+
+def test_float_images_are_for_the_net_as_they_are(with_transforms: Path) -> None:
+    (batch,) = transformed(with_transforms, "floats")
+    assert (batch.images.dtype, batch.images.shape) == (np.float32, (8, 1, 2, 2))
+    with pytest.raises(DataError, match=r"data\.transform and data\.validation_transform must agree"):
+        transformed(with_transforms, "floats", validation="part*.rec")
+
+
+def test_gluon_transforms_are_taken(with_transforms: Path) -> None:
+    pytest.importorskip("mxnet")
+    (first,), (again,) = (transformed(with_transforms, "gluon") for _ in range(2))
+    assert (first.images.dtype, first.images.shape) == (np.float32, (8, 1, 2, 2))
+    np.testing.assert_array_equal(first.images, again.images)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_failing_transform_shows_its_own_traceback_and_the_record(with_transforms: Path, skip: bool) -> None:
+    with pytest.raises(DataError) as caught:
+        transformed(with_transforms, "broken", on_bad_record="skip" if skip else "fail")
+    text = str(caught.value)
+    assert "part0.rec, record at byte 0: the transform" in text
+    assert "KeyError: 'no such thing'" in text
+    assert "in broken" in text
+    assert "in helper" in text
+    assert "raymx/data" not in text
+
+
+def test_a_wrong_result_of_a_transform_says_what_is_due(with_transforms: Path) -> None:
+    with pytest.raises(DataError, match=r"returned an image of uint8 \(3, 3, 1\).*data\.image_shape"):
+        transformed(with_transforms, "too_large")
