@@ -25,7 +25,7 @@ from raymx.data.recordio import RecordIOWriter, pack
 
 HERE = Path(__file__).resolve().parent
 PHOTOS = HERE.parents[1] / "shared" / "data" / "photos"
-RECORDS, SMALL_RECORDS = 2000, 60_000
+RECORDS, SMALL_RECORDS = 4000, 60_000
 # Sizes (height, width) of the photographs that are made up when there are none.
 SIZES = [(707, 1280), (480, 640), (600, 800), (416, 416), (1110, 1282), (333, 500), (450, 450)]
 

@@ -105,27 +105,47 @@ def _decode_part(task: tuple[str, int, int]) -> float:
 
 
 def raymx_stream(args: argparse.Namespace) -> dict[str, Any]:
-    """A worker's epochs: WorkerData over Ray Data in its own bundle of a cluster that is reserved whole.
+    """A worker's epochs, in an actor and a placement group like those of a trial: WorkerData over Ray Data.
 
     The first epoch starts cold and is kept apart. The next epoch's stream is always started ahead, as in a run, so
     what one epoch saves at its beginning it has paid for at the end of the one before.
     """
     import ray
     from ray.util.placement_group import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     os.environ.setdefault("RAY_num_workers_soft_limit", str(4 * args.cpus))
-    ray.init("local", num_cpus=args.cpus + 1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    group = placement_group([{"CPU": args.cpus + 1}])
+    ray.init("local", num_cpus=args.cpus + 2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    group = placement_group([{"CPU": 1}, {"CPU": args.cpus + 1}])
     ray.get(group.ready())
-    data = _worker_data(args, group)
-    cold, _ = _epoch_of(data, 0)
-    epochs = [_epoch_of(data, epoch) for epoch in range(1, args.epochs + 1)]
-    with _peak_memory(os.getpid()) as peak:     # looking takes time: in an epoch that does not count
-        _epoch_of(data, args.epochs + 1)
-    data.close()
+    worker = ray.remote(num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group, 1))(Worker)
+    result = ray.get(worker.remote(args, group).epochs.remote())
     ray.shutdown()
-    return {"images_per_sec": [rate for rate, _ in epochs], "first_batch_s": [first for _, first in epochs],
-            "cold_images_per_sec": cold, "peak_mib": peak[0] / (1 << 20)}
+    return result
+
+
+class Worker:
+    """Reads as a KVStore worker does, and trains nothing."""
+
+    def __init__(self, args: argparse.Namespace, group: Any) -> None:
+        self._data, self._count = _worker_data(args, group), args.epochs
+
+    def epochs(self) -> dict[str, Any]:
+        cold, _ = self._epoch(0)
+        epochs = [self._epoch(number) for number in range(1, self._count + 1)]
+        with _peak_memory(os.getpid()) as peak:     # looking takes time: in an epoch that does not count
+            self._epoch(self._count + 1)
+        self._data.close()
+        return {"images_per_sec": [rate for rate, _ in epochs], "first_batch_s": [first for _, first in epochs],
+                "cold_images_per_sec": cold, "peak_mib": peak[0] / (1 << 20)}
+
+    def _epoch(self, number: int) -> tuple[float, float]:
+        """(images/s, seconds to the first batch)"""
+        began, first, images = time.perf_counter(), 0.0, 0
+        for batch in self._data.train(number, 0):
+            first = first or time.perf_counter() - began
+            images += batch.real_local
+        return images / (time.perf_counter() - began), first
 
 
 def _worker_data(args: argparse.Namespace, group: Any) -> Any:
@@ -139,16 +159,7 @@ def _worker_data(args: argparse.Namespace, group: Any) -> Any:
          "data": {"train": args.file, "image_shape": [3, SIZE, SIZE], "resize": RESIZE, "cpus": args.cpus,
                   "augment": {"rand_crop": True, "rand_mirror": True}}}, os.getcwd())
     return WorkerData(experiment, Share(0, 1, 1), lambda *what: batches(
-        *what, placement_group=group, bundle_index=0, num_cpus=args.cpus))
-
-
-def _epoch_of(data: Any, epoch: int) -> tuple[float, float]:
-    """(images/s, seconds to the first batch)"""
-    began, first, images = time.perf_counter(), 0.0, 0
-    for batch in data.train(epoch, 0):
-        first = first or time.perf_counter() - began
-        images += batch.real_local
-    return images / (time.perf_counter() - began), first
+        *what, placement_group=group, bundle_index=1, num_cpus=args.cpus))
 
 
 @contextlib.contextmanager

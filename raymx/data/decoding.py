@@ -31,7 +31,7 @@ from raymx.imports import load_object
 URI_GAP_BYTES = 1 << 20
 # A read task covers whole batches of at least this many records and at least this many decoded bytes: starting a task
 # costs about as much as decoding a dozen photographs or some thousands of 28x28 images.
-TASK_RECORDS = 128
+TASK_RECORDS = 256
 TASK_BYTES = 4 << 20
 PADDING_LABEL = -1.0
 
@@ -78,6 +78,14 @@ class Decoding:
 def task_batches(rows: int, row_bytes: int) -> int:
     """Batches of one read task, for batches of ``rows`` rows of so many bytes."""
     return max(1, max(TASK_RECORDS, TASK_BYTES // row_bytes) // rows)
+
+
+def tasks_in_flight(num_cpus: float) -> int:
+    """Read tasks that run or wait on the node for a CPU of the bundle.
+
+    Ray Data looks about ten times a second what has ended. With others waiting, a CPU has its next task at once.
+    """
+    return 2 * max(1, int(num_cpus)) + 1
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,16 @@ from ray.data.datasource import Datasource, ReadTask
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from raymx.data.batch import Batch
-from raymx.data.decoding import BadRecord, Decoded, Decoding, Places, TransformFailed, decode_batches, task_batches
+from raymx.data.decoding import (
+    BadRecord,
+    Decoded,
+    Decoding,
+    Places,
+    TransformFailed,
+    decode_batches,
+    task_batches,
+    tasks_in_flight,
+)
 from raymx.data.order import Rows
 from raymx.data.records import RecordSet
 from raymx.errors import DataError
@@ -61,7 +70,6 @@ def batches(
     placement_group: PlacementGroup | None = None,
     bundle_index: int = -1,
     num_cpus: float = 1,
-    prefetch_batches: int = 2,
 ) -> Generator[Batch, None, None]:
     """Decoded batches, one for each of ``rows`` and in that order.
 
@@ -76,9 +84,11 @@ def batches(
     if not plan:
         return
     source = RecordDatasource(records, [part.ids for part in plan], decoding)
-    with _own_errors(), _quiet_context(num_cpus):
-        dataset = _read(source, num_cpus, placement_group, bundle_index)
-        stream = iter(dataset.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=prefetch_batches))
+    strategy = _own_bundle(placement_group, bundle_index)
+    with _own_errors(), _quiet_context(num_cpus, strategy):
+        dataset = _read(source, num_cpus, strategy)
+        # Blocks are on this node already. To prefetch two would hold the first batch back until the third is there.
+        stream = iter(dataset.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0))
     try:
         for part in plan:
             with _own_errors():
@@ -169,34 +179,37 @@ def _cell(array: NDArray[Any]) -> pa.Array:
 # ---- Ray Data's settings ----
 
 
-def _read(
-    source: RecordDatasource, num_cpus: float, placement_group: PlacementGroup | None, bundle_index: int
-) -> ray.data.Dataset:
+def _own_bundle(placement_group: PlacementGroup | None, bundle_index: int) -> PlacementGroupSchedulingStrategy | None:
     """The only place that says where read tasks run.
 
     In a cluster whose CPUs are all reserved, tasks outside the worker's own bundle would wait for ever. Ray announces
-    that it will drop this argument in 2.64; then the placement groups must leave CPUs free for the other branch.
+    that read_datasource() will not take this in 2.64; then the placement groups must leave CPUs free for tasks without.
     """
-    options: dict[str, Any] = {"num_cpus": min(1.0, num_cpus)}
     if placement_group is None:
-        if ray.available_resources().get("CPU", 0) < options["num_cpus"]:
-            _log.warning("no CPU of the cluster is free: reading waits until one is")
-    else:
-        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
-            placement_group, bundle_index, placement_group_capture_child_tasks=True
-        )
+        return None
+    return PlacementGroupSchedulingStrategy(placement_group, bundle_index, placement_group_capture_child_tasks=True)
+
+
+def _read(
+    source: RecordDatasource, num_cpus: float, strategy: PlacementGroupSchedulingStrategy | None
+) -> ray.data.Dataset:
+    options: dict[str, Any] = {"num_cpus": min(1.0, num_cpus)}
+    if strategy is not None:
+        options["scheduling_strategy"] = strategy
+    elif ray.available_resources().get("CPU", 0) < options["num_cpus"]:
+        _log.warning("no CPU of the cluster is free: reading waits until one is")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the announcement above
         return ray.data.read_datasource(
             source,
             override_num_blocks=source.num_tasks,
-            concurrency=max(1, int(num_cpus)),
+            concurrency=tasks_in_flight(num_cpus),
             ray_remote_args=options,
         )
 
 
 @contextmanager
-def _quiet_context(num_cpus: float) -> Iterator[None]:
+def _quiet_context(num_cpus: float, strategy: PlacementGroupSchedulingStrategy | None) -> Iterator[None]:
     """Ray Data's settings for the data sets made inside; other data sets of this process keep their own."""
     for handler in logging.getLogger("ray.data").handlers:
         if handler.name == "console":  # our errors say it; its log file in the session folder keeps everything
@@ -209,7 +222,12 @@ def _quiet_context(num_cpus: float) -> Iterator[None]:
         context._max_num_blocks_in_streaming_gen_buffer = None
         context.execution_options.preserve_order = True
         cpus = max(1.0, num_cpus)
-        context.execution_options.resource_limits = ExecutionResources(cpu=cpus, object_store_memory=AHEAD_BYTES * cpus)
+        context.execution_options.resource_limits = ExecutionResources(
+            cpu=tasks_in_flight(num_cpus), object_store_memory=AHEAD_BYTES * cpus)
+        if strategy is not None:
+            # With both, Ray Data counts on the group's resources. Else it shares the cluster's out among all streams,
+            # and lets a second one start a single task as long as the first is there.
+            context.scheduling_strategy = context.scheduling_strategy_large_args = strategy
         context.enable_progress_bars = False
         context.print_on_execution_start = False
         with DataContext.current(context):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from raymx.config import Experiment
 from raymx.data.batch import Batch
-from raymx.data.decoding import Decoding, gives_floats, task_batches
+from raymx.data.decoding import Decoding, gives_floats, task_batches, tasks_in_flight
 from raymx.data.feed import Feed, Kept, Part, Stream, fill_rows
 from raymx.data.files import open_reader
 from raymx.data.image import Pixels
@@ -54,6 +54,7 @@ class WorkerData:
         self._epoch = -1  # the last one that was trained
         self._skipped: dict[str, list[str]] = {}  # file -> why each of its records was skipped
         self._validation_kept: list[Batch] | None = None
+        self._left_to_keep: Iterator[tuple[Rows, Batch]] = iter(())
         self._order = lru_cache(maxsize=2)(self._epoch_order)
 
     # What there is
@@ -137,6 +138,7 @@ class WorkerData:
         """This worker's batches of an epoch, from step ``first`` on."""
         self._epoch = epoch
         kept = self._train_kept
+        self._fill()
         batches: Iterator[Batch]
         if kept is not None and kept.complete:
             batches = (kept.batch(rows, epoch) for rows in self._rows(epoch, first, self.plan.steps))
@@ -149,7 +151,7 @@ class WorkerData:
             yield batch
 
     def _filling(self, kept: Kept, planned: list[Rows]) -> Iterator[Batch]:
-        """Stream ``planned`` and keep it, then whatever else is missing."""
+        """Stream ``planned`` and keep it. What else is missing is streamed behind it, for `_fill`."""
         others = fill_rows(kept, planned)
         parts = [(Part(f"keep {self._epoch}", lambda: [*planned, *others]), len(planned) + len(others))]
         stream = self._feed.play(parts, self._after_training(self._epoch))
@@ -157,8 +159,14 @@ class WorkerData:
             batch = next(stream)
             kept.add(rows, batch)
             yield batch
-        for rows, batch in zip(others, stream, strict=True):
-            kept.add(rows, batch)
+        self._left_to_keep = zip(others, stream, strict=True)
+
+    def _fill(self) -> None:
+        """Keep what is still missing: between epochs, when most of it has been decoded already."""
+        left, self._left_to_keep = self._left_to_keep, iter(())
+        for rows, batch in left:
+            assert self._train_kept is not None
+            self._train_kept.add(rows, batch)
 
     def validation(self) -> Iterator[Batch]:
         """This worker's part of the validation records, each once over all workers; padding has weight 0."""
@@ -170,20 +178,23 @@ class WorkerData:
                 self._note(batch)
                 yield batch
             self._validation_kept = batches if self._keeps_validation else None
-            return
-        for batch in self._validation_kept:
-            self._note(batch)
-            yield batch
+        else:
+            for batch in self._validation_kept:
+                self._note(batch)
+                yield batch
+        self._fill()
 
     def close(self) -> None:
         """Give up what was started ahead."""
+        self._left_to_keep = iter(())
         self._feed.close()
 
     @cached_property
     def _feed(self) -> Feed:
+        # When a stream's last tasks are under way, those of the next may queue up behind them.
         cpus = self._experiment.data.cpus
-        streams = 2 if cpus == "auto" else int(cpus) + 1
-        return Feed(self._open_part, lead=max(2, streams * self._task_batches))
+        tasks = tasks_in_flight(1.0 if cpus == "auto" else cpus)
+        return Feed(self._open_part, lead=tasks * self._task_batches)
 
     def _open_part(self, part: Part) -> Stream:
         which, _, epoch = part.name.partition(" ")
