@@ -62,16 +62,16 @@ class Opener:
 
 
 def part(name: str, count: int) -> Part:
-    return Part(name, lambda: [rows(number) for number in range(count)])
+    return Part(name, count, lambda: [rows(number) for number in range(count)])
 
 
 def play(feed: Feed, name: str, count: int, following: Part | None = None) -> list[int]:
-    return [int(batch.labels[0]) for batch in feed.play([(part(name, count), count)], following)]
+    return [int(batch.labels[0]) for batch in feed.play([part(name, count)], following)]
 
 
 def test_parts_are_played_in_order() -> None:
     opener = Opener()
-    parts = [(part("a", 2), 2), (part("b", 3), 3)]
+    parts = [part("a", 2), part("b", 3)]
     assert [int(batch.labels[0]) for batch in Feed(opener, lead=1).play(parts)] == [0, 1, 0, 1, 2]
     assert opener.opened == opener.closed == ["a", "b"]
 
@@ -79,7 +79,7 @@ def test_parts_are_played_in_order() -> None:
 def test_what_follows_is_started_before_the_end_and_taken_over() -> None:
     opener, after = Opener(), part("b", 3)
     feed = Feed(opener, lead=2)
-    playing = feed.play([(part("a", 5), 5)], after)
+    playing = feed.play([part("a", 5)], after)
     for _ in range(3):
         next(playing)
     assert opener.opened == ["a"]
@@ -108,9 +108,9 @@ def test_closing_gives_up_what_was_started() -> None:
 
 def test_leaving_early_closes_the_stream() -> None:
     opener = Opener()
-    playing = Feed(opener, lead=1).play([(part("a", 5), 5)])
+    playing = Feed(opener, lead=1).play([part("a", 5)])
     next(playing)
-    playing.close()  # type: ignore[attr-defined]
+    playing.close()
     assert opener.closed == ["a"]
 
 
@@ -133,7 +133,7 @@ def test_kept_batches_equal_streamed_ones() -> None:
         kept.add(one, decoded(one))
     assert kept.complete
     wanted = rows(6, 0, 3, 3, real=3)
-    again, streamed = kept.batch(wanted, 4), decoded(wanted)
+    again, streamed = kept.batch(wanted), decoded(wanted)
     for name in ("images", "labels", "weights", "mirror"):
         np.testing.assert_array_equal(getattr(again, name), getattr(streamed, name))
     assert again.images.dtype == np.uint8
@@ -143,7 +143,7 @@ def test_kept_bad_records_stay_bad() -> None:
     kept = Kept(4, DECODING)
     one = rows(0, 1, 2, 3)
     kept.add(one, decoded(one, bad=[2]))
-    batch = kept.batch(rows(2, 3, 2, real=2), 0)
+    batch = kept.batch(rows(2, 3, 2, real=2))
     assert batch.weights.tolist() == [0, 1, 0]
     assert (batch.real_local, batch.real_global, [bad.offset for bad in batch.bad]) == (1, 2, [2])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymx.config import parse_experiment
+from raymx.data import worker
 from raymx.data.batch import Batch
 from raymx.data.decoding import Decoding, Places, decode_batches
 from raymx.data.feed import Stream
 from raymx.data.order import Rows
 from raymx.data.recordio import RecordIOWriter, pack
 from raymx.data.records import RecordSet
-from raymx.data.worker import Share, WorkerData
+from raymx.data.worker import OpenStream, Share, WorkerData
 from raymx.errors import DataError
 
 PNG = cv2.imencode(".png", np.zeros((2, 2, 1), np.uint8))[1].tobytes()
@@ -30,7 +30,7 @@ PNG = cv2.imencode(".png", np.zeros((2, 2, 1), np.uint8))[1].tobytes()
 
 def stream(records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
     """What raymx.data.stream does, without Ray."""
-    places = [Places(part.ids, *records.locate(part.ids)) for part in rows]
+    places = [Places(part.ids, *records.locate(part.ids), part.epoch) for part in rows]
     for part, batch in zip(rows, decode_batches(records.paths, places, decoding), strict=True):
         yield Batch.of(batch, part)
 
@@ -45,12 +45,14 @@ def write(folder: Path, counts: Sequence[int], bad: Sequence[int] = (), prefix: 
                 number += 1
 
 
-def open_data(folder: Path, share: Share, batch: int = 8, epochs: int = 3, **data: Any) -> WorkerData:
+def open_data(
+    folder: Path, share: Share, batch: int = 8, epochs: int = 3, open_stream: OpenStream = stream, **data: Any
+) -> WorkerData:
     experiment = parse_experiment(
         {"name": "x", "model": {"net": "alexnet", "classes": 2},
          "training": {"epochs": epochs, "global_batch_size": batch},
          "data": {"train": "part*.rec", "image_shape": [1, 2, 2], "cache": "none", **data}}, str(folder))
-    return WorkerData(experiment, share, stream)
+    return WorkerData(experiment, share, open_stream)
 
 
 def real(batches: Iterator[Batch]) -> list[list[int]]:
@@ -99,21 +101,65 @@ def test_validation_counts_each_record_once_every_time(tmp_path: Path, cache: st
             assert seen == list(range(23))
 
 
-def test_a_loop_like_ours_gets_every_stream_started_ahead(tmp_path: Path) -> None:
-    """train, validation, train, ...: each is the one that was started, so each is opened once."""
-    write(tmp_path, [64])
-    opened: Counter[str] = Counter()
+class Counted:
+    """Opens streams and remembers (epoch of the first batch, epoch of the last, batches) of each."""
 
-    def counted(records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
-        opened[f"{decoding.epoch} {len(rows)}"] += 1
-        return stream(records, rows, decoding)
+    def __init__(self) -> None:
+        self.opened: list[tuple[int, int, int]] = []
 
-    data = open_data(tmp_path, Share(0, 1, 1), validation="part*.rec")
-    data._open_stream = counted
-    for epoch in range(3):
-        assert len(list(data.train(epoch, 0))) == len(list(data.validation())) == 8
+    def __call__(self, records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
+        self.opened.append((rows[0].epoch, rows[-1].epoch, len(rows)))
+        yield from stream(records, rows, decoding)
+
+
+def train_and_validate(data: WorkerData, epochs: int, steps: int) -> None:
+    for epoch in range(epochs):
+        assert len(list(data.train(epoch, 0))) == steps
+        if "validation" in data.sets:
+            list(data.validation())
     data.close()
-    assert opened == {"0 8": 1 + 3, "1 8": 1, "2 8": 1}     # the validation stream's epoch is 0
+
+
+def test_a_loop_like_ours_opens_each_stream_once(tmp_path: Path) -> None:
+    """train, validation, train, ...: each is the one that was started ahead."""
+    write(tmp_path, [64])
+    opener = Counted()
+    train_and_validate(open_data(tmp_path, Share(0, 1, 1), validation="part*.rec", open_stream=opener), 3, 8)
+    assert opener.opened == [(0, 0, 8), (0, 0, 8), (1, 1, 8), (0, 0, 8), (2, 2, 8), (0, 0, 8)]
+
+
+@pytest.mark.parametrize("validation", [None, "few0.rec"])
+def test_a_stream_goes_on_over_the_epochs(tmp_path: Path, validation: str | None) -> None:
+    """Without validation records, and once they are kept."""
+    write(tmp_path, [64])
+    write(tmp_path, [8], prefix="few")
+    opener = Counted()
+    data = open_data(tmp_path, Share(0, 1, 1), epochs=5, validation=validation, cache="0.0001MiB", open_stream=opener)
+    train_and_validate(data, 5, 8)
+    assert opener.opened == ([(0, 0, 8), (0, 0, 1), (1, 4, 32)] if validation else [(0, 4, 40)])
+
+
+def test_a_stream_is_cut_where_planning_more_would_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, [64])
+    monkeypatch.setattr(worker, "STREAM_TASKS", 5)
+    monkeypatch.setattr(worker, "task_batches", lambda *_: 1)
+    opener = Counted()
+    train_and_validate(open_data(tmp_path, Share(0, 1, 1), epochs=2, open_stream=opener), 2, 8)
+    assert opener.opened == [(0, 0, 5), (0, 1, 5), (1, 1, 5), (1, 1, 1)]
+
+
+def test_an_epoch_that_is_left_early_can_be_begun_again(tmp_path: Path) -> None:
+    write(tmp_path, [64])
+    data = open_data(tmp_path, Share(0, 1, 1))
+    whole = real(data.train(0, 0))
+    batches = data.train(1, 0)
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert real(data.train(0, 3)) == whole[3:]
+    assert sorted(record for step in real(data.train(1, 0)) for record in step) == list(range(64))
+    data.close()
 
 
 @pytest.mark.parametrize("cache", ["none", "auto"])

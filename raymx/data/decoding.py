@@ -47,7 +47,6 @@ class Decoding:
     label_width: int = 1
     pad_labels: bool = False  # narrower labels are filled up with -1
     seed: int = 0
-    epoch: int = 0
     skip_bad: bool = False
     transform: str | None = None  # module:function, looked for in `directory` first
     directory: str = ""
@@ -96,6 +95,7 @@ class Places:
     files: NDArray[np.int64]  # index into the paths
     offsets: NDArray[np.int64]  # bytes
     sizes: NDArray[np.int64]  # bytes on disk
+    epoch: int = 0
 
     @cached_property
     def first_rows(self) -> NDArray[np.int64]:
@@ -170,7 +170,9 @@ def _decode_batch(
             continue
         payload = next(payloads[file])  # raises where the file itself cannot be read: no record is to blame then
         try:
-            out.mirror[row] = _decode_row(out, row, payload, record, (paths[file], offset), decoding)
+            out.mirror[row] = _decode_row(
+                out, row, payload, (decoding.seed, batch.epoch, record), (paths[file], offset), decoding
+            )
         except DataError as error:
             if not decoding.skip_bad or isinstance(error, TransformFailed):
                 raise
@@ -180,16 +182,16 @@ def _decode_batch(
 
 
 def _decode_row(
-    out: Decoded, row: int, payload: Payload, record: int, place: tuple[str, int], decoding: Decoding
+    out: Decoded, row: int, payload: Payload, seeds: tuple[int, int, int], place: tuple[str, int], decoding: Decoding
 ) -> bool:
-    """Fill one row; whether its picture is to be mirrored."""
+    """Fill one row; whether its picture is to be mirrored. ``seeds`` are those of `raymx.data.augment.generator`."""
     if isinstance(payload, DataError):
         raise payload
     where = f"{place[0]}, record at byte {place[1]}"
     content = unpack(payload, where)
     out.labels[row] = _labels(content.label, decoding, where)
     pixels = decoding.pixels
-    rng = generator(decoding.seed, decoding.epoch, record) if pixels.random or decoding.transform else None
+    rng = generator(*seeds) if pixels.random or decoding.transform else None
     if decoding.transform is None:
         return decode_into(out.images[row], content.image, pixels, where, rng)
     _transform(out, row, content.image, rng, where, decoding)
@@ -282,6 +284,6 @@ def _call_transform(
 def gives_floats(payload: bytes, where: str, decoding: Decoding) -> bool:
     """Whether the experiment's transform makes float32 images, tried on one record."""
     content = unpack(payload, where)
-    rng = generator(decoding.seed, decoding.epoch, 0)
+    rng = generator(decoding.seed, 0, 0)
     labels = _labels(content.label, decoding, where).copy()
     return _call_transform(content.image, labels, rng, where, decoding)[0].dtype == np.float32

@@ -1,7 +1,7 @@
 """One worker's batches in the order in which its loop asks for them: kept ones where they fit in memory, else streamed.
 
     feed = Feed(open_stream, lead=8)
-    for batch in feed.play([Part("train 0", rows_of_epoch_0)], following=Part("train 1", rows_of_epoch_1)):
+    for batch in feed.play([Part("train 0", 50, rows_of_epoch_0)], following=Part("validation", 10, its_rows)):
         ...
 
 A stream takes a moment to start, so the next one is started before this one ends. No Ray here: a stream is whatever
@@ -11,7 +11,7 @@ A stream takes a moment to start, so the next one is started before this one end
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,8 @@ CLOSE_TIMEOUT_S = 5.0
 class Part:
     """Batches that are streamed as one. ``rows`` is called in another thread when the stream is started ahead."""
 
-    name: str
+    name: str  # tells it from every other part
+    count: int  # of batches
     rows: Callable[[], Sequence[Rows]]
 
 
@@ -43,30 +44,36 @@ class Feed:
     def __init__(self, open_stream: Callable[[Part], Stream], lead: int) -> None:
         """``lead``: the next stream is started when so many batches of this one are left."""
         self._open, self._lead = open_stream, lead
-        self._ahead: tuple[str, _Ahead] | None = None
+        self._ahead: tuple[tuple[str, int], _Ahead] | None = None
 
-    def play(self, parts: Sequence[tuple[Part, int]], following: Part | None = None) -> Iterator[Batch]:
-        """The batches of all ``parts`` (each with its number of batches); ``following`` is what comes after them."""
-        followers = [*(part for part, _ in parts[1:]), following]
-        for (part, count), after in zip(parts, followers, strict=True):
-            stream = self._take(part)
-            try:
-                for left in range(count - 1, -1, -1):
-                    batch = next(stream)
-                    if left < self._lead and after is not None:
-                        self.prepare(after)
-                    yield batch
-            finally:
-                stream.close()
+    def play(self, parts: Iterable[Part], following: Part | None = None) -> Stream:
+        """The batches of all ``parts``; ``following`` is what will probably be asked for after them."""
+        coming = iter(parts)
+        part = next(coming, None)
+        while part is not None:
+            upcoming = next(coming, None)
+            yield from self._play(part, upcoming or following)
+            part = upcoming
+
+    def _play(self, part: Part, after: Part | None) -> Stream:
+        stream = self._take(part)
+        try:
+            for left in range(part.count - 1, -1, -1):
+                batch = next(stream)
+                if left < self._lead and after is not None:
+                    self.prepare(after)
+                yield batch
+        finally:
+            stream.close()
 
     def prepare(self, part: Part) -> None:
         """Start a stream now; one that was started for something else is given up."""
-        if self._ahead is None or self._ahead[0] != part.name:
+        if self._ahead is None or self._ahead[0] != (part.name, part.count):
             self._give_up()
-            self._ahead = (part.name, _Ahead(lambda: self._open(part)))
+            self._ahead = ((part.name, part.count), _Ahead(lambda: self._open(part)))
 
     def _take(self, part: Part) -> Stream:
-        if self._ahead is None or self._ahead[0] != part.name:
+        if self._ahead is None or self._ahead[0] != (part.name, part.count):
             self._give_up()
             return self._open(part)
         ahead, self._ahead = self._ahead[1], None
@@ -168,11 +175,11 @@ class Kept:
             self._usable[unusable] = 0
             self._bad.update(zip(unusable.tolist(), batch.bad, strict=True))
 
-    def batch(self, rows: Rows, epoch: int) -> Batch:
+    def batch(self, rows: Rows) -> Batch:
         """A batch out of memory; everything in ``rows`` must be here."""
         ids = rows.ids
         bad = [self._bad[record] for record in ids[: rows.real_local].tolist() if record in self._bad]
-        mirror = self._mirrored(ids.tolist(), epoch)
+        mirror = self._mirrored(ids.tolist(), rows.epoch)
         return Batch.of(Decoded(self._images[ids], self._labels[ids], mirror, self._usable[ids], bad), rows)
 
     def _mirrored(self, records: list[int], epoch: int) -> NDArray[np.uint8]:

@@ -29,6 +29,7 @@ class Rows:
     weights: NDArray[np.float32]  # float32 (rows,): 1 for a real row, 0 for padding
     real_local: int  # rows of this worker with weight 1
     real_global: int  # the same over all workers
+    epoch: int = 0  # whose random changes of images they get
 
 
 @dataclass(frozen=True)

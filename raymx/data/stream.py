@@ -83,7 +83,7 @@ def batches(
     plan = list(rows)
     if not plan:
         return
-    source = RecordDatasource(records, [part.ids for part in plan], decoding)
+    source = RecordDatasource(records, plan, decoding)
     strategy = _own_bundle(placement_group, bundle_index)
     with _own_errors(), _quiet_context(num_cpus, strategy):
         dataset = _read(source, num_cpus, strategy)
@@ -105,13 +105,20 @@ def _batch(table: pa.Table | None, part: Rows, decoding: Decoding) -> Batch:
         got = "the end" if table is None else f"{table['rows'][0].as_py()} rows"
         raise DataError(f"the data stream gave {got} where a batch of {count} rows was due; please report this")
     images, labels, mirror, usable = (
-        np.frombuffer(table[name][0].as_buffer(), dtype)
+        np.frombuffer(_bytes_of(table[name].chunk(0)), dtype)
         for name, dtype in (("images", decoding.image_dtype), ("labels", np.float32), ("mirror", np.uint8),
                             ("usable", np.uint8))
     )
     bad = [BadRecord(**record) for record in json.loads(table["bad"][0].as_py())]
     decoded = Decoded(images.reshape(count, *decoding.image_shape), labels.reshape(count, -1), mirror, usable, bad)
     return Batch.of(decoded, part)
+
+
+def _bytes_of(cell: pa.Array) -> pa.Buffer:
+    """The bytes of a column of one row where they are; ``cell[0].as_buffer()`` would copy them."""
+    _, ends, data = cell.buffers()
+    start, stop = np.frombuffer(ends, np.int64)[cell.offset : cell.offset + 2].tolist()
+    return data.slice(start, stop - start)
 
 
 # ---- the read tasks ----
@@ -124,11 +131,11 @@ class _ReadFailed(Exception):
 class RecordDatasource(Datasource):  # type: ignore[misc]  # Ray is not typed
     """Read tasks over runs of whole batches."""
 
-    def __init__(self, records: RecordSet, batch_ids: list[NDArray[np.int64]], decoding: Decoding) -> None:
+    def __init__(self, records: RecordSet, plan: list[Rows], decoding: Decoding) -> None:
         super().__init__()
-        self._records, self._batch_ids, self._decoding = records, batch_ids, decoding
-        run = task_batches(len(batch_ids[0]), decoding.row_bytes)  # every batch has the same rows
-        self._runs = [batch_ids[at : at + run] for at in range(0, len(batch_ids), run)]
+        self._records, self._plan, self._decoding = records, plan, decoding
+        run = task_batches(len(plan[0].ids), decoding.row_bytes)  # every batch has the same rows
+        self._runs = [plan[at : at + run] for at in range(0, len(plan), run)]
 
     @property
     def num_tasks(self) -> int:
@@ -138,18 +145,18 @@ class RecordDatasource(Datasource):  # type: ignore[misc]  # Ray is not typed
         return "RecordIO"
 
     def estimate_inmemory_data_size(self) -> int:
-        return sum(len(ids) for ids in self._batch_ids) * self._decoding.row_bytes
+        return sum(len(part.ids) for part in self._plan) * self._decoding.row_bytes
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
     ) -> list[ReadTask]:
         return [self._read_task(run, per_task_row_limit) for run in self._runs]
 
-    def _read_task(self, run: list[NDArray[np.int64]], row_limit: int | None) -> ReadTask:
+    def _read_task(self, run: list[Rows], row_limit: int | None) -> ReadTask:
         # Only what this task needs travels: its own offsets, not the index.
-        places = [Places(ids, *self._records.locate(ids)) for ids in run]
+        places = [Places(part.ids, *self._records.locate(part.ids), part.epoch) for part in run]
         paths, decoding = self._records.paths, self._decoding
-        size = sum(len(ids) for ids in run) * decoding.row_bytes
+        size = sum(len(part.ids) for part in run) * decoding.row_bytes
         metadata = BlockMetadata(num_rows=len(run), size_bytes=size, exec_stats=None, input_files=None)
         return ReadTask(lambda: _decode_run(paths, places, decoding), metadata, None, row_limit)
 

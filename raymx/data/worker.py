@@ -54,6 +54,8 @@ class WorkerData:
         self._epoch = -1  # the last one that was trained
         self._skipped: dict[str, list[str]] = {}  # file -> why each of its records was skipped
         self._validation_kept: list[Batch] | None = None
+        self._flow: Stream | None = None  # training batches, over the epochs
+        self._flow_at: tuple[int, int] | None = None  # (epoch, step) that it gives next
         self._left_to_keep: Iterator[tuple[Rows, Batch]] = iter(())
         self._order = lru_cache(maxsize=2)(self._epoch_order)
 
@@ -141,20 +143,39 @@ class WorkerData:
         self._fill()
         batches: Iterator[Batch]
         if kept is not None and kept.complete:
-            batches = (kept.batch(rows, epoch) for rows in self._rows(epoch, first, self.plan.steps))
+            batches = map(kept.batch, self._rows(epoch, first, self.plan.steps))
         elif kept is not None:
             batches = self._filling(kept, list(self._rows(epoch, first, self.plan.steps)))
         else:
-            batches = self._feed.play(self._train_parts(epoch, first), self._after_training(epoch))
+            batches = self._flowing(epoch, first)
         for batch in batches:
             self._note(batch)
             yield batch
 
+    def _flowing(self, epoch: int, first: int) -> Iterator[Batch]:
+        """Batches of a stream that goes on over the epochs: a new one an epoch would leave CPUs idle at its start."""
+        if self._flow is None or self._flow_at != (epoch, first):
+            self._end_flow()
+            self._flow = self._feed.play(self._flow_parts(epoch, first), self._validation_part(epoch))
+        self._flow_at = None
+        try:
+            for _ in range(first, self.plan.steps):
+                yield next(self._flow)
+            self._flow_at = (epoch + 1, 0)
+        finally:
+            if self._flow_at is None or self._is_cut(epoch) or epoch + 1 >= self._experiment.training.epochs:
+                self._end_flow()
+
+    def _end_flow(self) -> None:
+        if self._flow is not None:
+            self._flow.close()
+        self._flow = None
+
     def _filling(self, kept: Kept, planned: list[Rows]) -> Iterator[Batch]:
         """Stream ``planned`` and keep it. What else is missing is streamed behind it, for `_fill`."""
         others = fill_rows(kept, planned)
-        parts = [(Part(f"keep {self._epoch}", lambda: [*planned, *others]), len(planned) + len(others))]
-        stream = self._feed.play(parts, self._after_training(self._epoch))
+        part = Part(f"keep {self._epoch}", len(planned) + len(others), lambda: [*planned, *others])
+        stream = self._feed.play([part], self._validation_part(self._epoch))
         for rows in planned:
             batch = next(stream)
             kept.add(rows, batch)
@@ -185,9 +206,12 @@ class WorkerData:
         self._fill()
 
     def close(self) -> None:
-        """Give up what was started ahead."""
+        """End what is streamed and what was started ahead."""
         self._left_to_keep = iter(())
+        self._end_flow()
         self._feed.close()
+
+    # Streams
 
     @cached_property
     def _feed(self) -> Feed:
@@ -197,53 +221,62 @@ class WorkerData:
         return Feed(self._open_part, lead=tasks * self._task_batches)
 
     def _open_part(self, part: Part) -> Stream:
-        which, _, epoch = part.name.partition(" ")
-        if which == "validation":
+        if part.name.startswith("validation"):
             return self._open_stream(self.records("validation"), part.rows(), self._validation_decoding)
-        decoding = replace(self._train_decoding, epoch=int(epoch.partition(" ")[0]))
-        return self._open_stream(self.records("train"), part.rows(), decoding)
+        return self._open_stream(self.records("train"), part.rows(), self._train_decoding)
 
     @cached_property
     def _task_batches(self) -> int:
         return task_batches(self.plan.rows_per_worker, self._train_decoding.row_bytes)
 
-    def _train_parts(self, epoch: int, first: int) -> list[tuple[Part, int]]:
-        """The epoch, cut into streams that are quickly planned."""
+    def _is_cut(self, epoch: int) -> bool:
+        """Whether the validation records are streamed after an epoch, by a loop like raymx's own."""
+        first_time = self._validation_kept is None and epoch == self._epoch
+        return "validation" in self.sets and (first_time or not self._keeps_validation)
+
+    def _flow_parts(self, epoch: int, first: int) -> Iterator[Part]:
+        """The steps from here to an epoch that is cut, or to the end, in streams that are quickly planned."""
         steps, most = self.plan.steps, STREAM_TASKS * self._task_batches
-        starts = range(first, steps, most)
-        return [(Part(f"train {epoch} {start}", partial(self._row_list, epoch, start, min(start + most, steps))),
-                 min(most, steps - start)) for start in starts]
+        last = max(epoch, self._experiment.training.epochs - 1)
+        end = next((later for later in range(epoch, last) if self._is_cut(later)), last)
+        start, stop = epoch * steps + first, (end + 1) * steps
+        for at in range(start, stop, most):
+            count = min(most, stop - at)
+            yield Part(f"train {at}", count, partial(self._row_list, at, at + count))
 
-    def _validation_parts(self) -> list[tuple[Part, int]]:
-        rows = list(validation_rows(self.records("validation").num_records, rows=self.plan.rows_per_worker,
-                                    num_workers=self._share.num_workers, rank=self._share.rank))
-        most = STREAM_TASKS * self._task_batches
-        cuts = {start: rows[start : start + most] for start in range(0, len(rows), most)}
-        return [(Part(f"validation {start}", partial(list, cut)), len(cut)) for start, cut in cuts.items()]
-
-    def _after_training(self, epoch: int) -> Part | None:
-        """What a loop like raymx's own reads after an epoch."""
-        if "validation" in self.sets and self._validation_kept is None:
-            return next((part for part, _ in self._validation_parts()), None)
-        return self._next_training()
-
-    def _next_training(self) -> Part | None:
-        epoch = self._epoch + 1
-        if epoch >= self._experiment.training.epochs or self._train_kept is not None:
-            return None
-        return self._train_parts(epoch, 0)[0][0]
+    def _row_list(self, start: int, stop: int) -> list[Rows]:
+        """Rows of steps that are counted over all epochs."""
+        steps = self.plan.steps
+        return [rows for epoch in range(start // steps, -(-stop // steps))
+                for rows in self._rows(epoch, max(start - epoch * steps, 0), min(stop - epoch * steps, steps))]
 
     def _rows(self, epoch: int, start: int, stop: int) -> Iterator[Rows]:
         order = self._order(epoch)
-        return (self.plan.worker_rows(order, step, self._share.rank) for step in range(start, stop))
-
-    def _row_list(self, epoch: int, start: int, stop: int) -> list[Rows]:
-        return list(self._rows(epoch, start, stop))
+        parts = (self.plan.worker_rows(order, step, self._share.rank) for step in range(start, stop))
+        return (replace(part, epoch=epoch) for part in parts)
 
     def _epoch_order(self, epoch: int) -> NDArray[np.int64]:
         data = self._experiment.data
         shuffle = Shuffle(data.order, self._experiment.training.seed, data.chunk_records, data.window_records)
         return epoch_order(self.plan.num_records, shuffle, epoch)
+
+    def _validation_parts(self) -> list[Part]:
+        rows = list(validation_rows(self.records("validation").num_records, rows=self.plan.rows_per_worker,
+                                    num_workers=self._share.num_workers, rank=self._share.rank))
+        most = STREAM_TASKS * self._task_batches
+        cuts = {start: rows[start : start + most] for start in range(0, len(rows), most)}
+        return [Part(f"validation {start}", len(cut), partial(list, cut)) for start, cut in cuts.items()]
+
+    def _validation_part(self, epoch: int) -> Part | None:
+        """What follows an epoch's last training step, when that is streamed."""
+        return next(iter(self._validation_parts()), None) if self._is_cut(epoch) else None
+
+    def _next_training(self) -> Part | None:
+        """What follows the validation records."""
+        following = self._epoch + 1
+        if following >= self._experiment.training.epochs or self._train_kept is not None:
+            return None
+        return next(self._flow_parts(following, 0))
 
     # What is kept in memory
 
