@@ -57,10 +57,12 @@ class Feed:
 
     def _play(self, part: Part, after: Part | None) -> Stream:
         stream = self._take(part)
+        # Not in the first half: processes that read this part are then free for the next, and no more are started.
+        lead = min(self._lead, max(1, part.count // 2))
         try:
             for left in range(part.count - 1, -1, -1):
                 batch = next(stream)
-                if left < self._lead and after is not None:
+                if left < lead and after is not None:
                     self.prepare(after)
                 yield batch
         finally:

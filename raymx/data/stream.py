@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ import ray
 import ray.data
 from numpy.typing import NDArray
 from ray.data import DataContext, ExecutionResources
+from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -59,6 +61,9 @@ BLOCK_BYTES = 1 << 20
 # limit is a part of the whole store, for every worker of a node.
 AHEAD_BYTES = 64 << 20
 
+# The shortest time from one look of Ray Data at its tasks to the next.
+STEP_S = 0.01
+
 _context_lock = threading.Lock()  # Ray Data's current context is one for all threads
 
 
@@ -88,28 +93,33 @@ def batches(
     with _own_errors(), _quiet_context(num_cpus, strategy):
         dataset = _read(source, num_cpus, strategy)
         # Blocks are on this node already. To prefetch two would hold the first batch back until the third is there.
-        stream = iter(dataset.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0))
+        blocks = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
+    rows_read = _rows_of(blocks)
     try:
         for part in plan:
             with _own_errors():
-                table = next(stream, None)
-            yield _batch(table, part, decoding)
+                row = next(rows_read, None)
+            yield _batch(row, part, decoding)
     finally:
-        stream.close()
+        blocks.close()
 
 
-def _batch(table: pa.Table | None, part: Rows, decoding: Decoding) -> Batch:
+def _rows_of(blocks: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Each row, a whole batch of images, by itself."""
+    for block in blocks:
+        for piece in block.to_batches():
+            yield from (piece.slice(row, 1) for row in range(piece.num_rows))
+
+
+def _batch(row: pa.RecordBatch | None, part: Rows, decoding: Decoding) -> Batch:
     """Give a row of the stream back its shape and what arithmetic knows of it."""
     count = len(part.ids)
-    if table is None or table["rows"][0].as_py() != count:
-        got = "the end" if table is None else f"{table['rows'][0].as_py()} rows"
+    if row is None or row["rows"][0].as_py() != count:
+        got = "the end" if row is None else f"{row['rows'][0].as_py()} rows"
         raise DataError(f"the data stream gave {got} where a batch of {count} rows was due; please report this")
-    images, labels, mirror, usable = (
-        np.frombuffer(_bytes_of(table[name].chunk(0)), dtype)
-        for name, dtype in (("images", decoding.image_dtype), ("labels", np.float32), ("mirror", np.uint8),
-                            ("usable", np.uint8))
-    )
-    bad = [BadRecord(**record) for record in json.loads(table["bad"][0].as_py())]
+    types: dict[str, Any] = {"images": decoding.image_dtype, "labels": np.float32, "mirror": np.uint8, "usable": np.uint8}
+    images, labels, mirror, usable = (np.frombuffer(_bytes_of(row[name]), dtype) for name, dtype in types.items())
+    bad = [BadRecord(**record) for record in json.loads(row["bad"][0].as_py())]
     decoded = Decoded(images.reshape(count, *decoding.image_shape), labels.reshape(count, -1), mirror, usable, bad)
     return Batch.of(decoded, part)
 
@@ -215,6 +225,18 @@ def _read(
         )
 
 
+class _Pause(ExecutionCallback):  # type: ignore[misc]  # Ray is not typed
+    """Lets Ray Data's loop rest: where batches are ready and wait for training, it would look for more without a pause,
+    and so take half of Python's time from the training loop, which runs in the same process."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def on_execution_step(self, executor: object) -> None:
+        time.sleep(max(0.0, self._last + STEP_S - time.monotonic()))
+        self._last = time.monotonic()
+
+
 @contextmanager
 def _quiet_context(num_cpus: float, strategy: PlacementGroupSchedulingStrategy | None) -> Iterator[None]:
     """Ray Data's settings for the data sets made inside; other data sets of this process keep their own."""
@@ -235,6 +257,7 @@ def _quiet_context(num_cpus: float, strategy: PlacementGroupSchedulingStrategy |
             # With both, Ray Data counts on the group's resources. Else it shares the cluster's out among all streams,
             # and lets a second one start a single task as long as the first is there.
             context.scheduling_strategy = context.scheduling_strategy_large_args = strategy
+        context.custom_execution_callback_classes = [*context.custom_execution_callback_classes, _Pause]
         context.enable_progress_bars = False
         context.print_on_execution_start = False
         with DataContext.current(context):
