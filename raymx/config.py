@@ -102,8 +102,9 @@ def check_files(experiment: Experiment) -> None:
             problems.append((key, path, data_problem(experiment.resolve(path))))
     model, training = experiment.model, experiment.training
     for key, value in (("model.net", model.net), ("model.loss", model.loss), ("model.metric", model.metric),
-                       ("training.optimizer.name", training.optimizer.name), ("training.loop", training.loop)):
-        if ":" in value:
+                       ("training.optimizer.name", training.optimizer.name), ("training.loop", training.loop),
+                       ("data.transform", data.transform), ("data.validation_transform", data.validation_transform)):
+        if value and ":" in value:
             problems.append((key, value, reference_problem(value, experiment.directory)))
     lines = [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
     if lines:

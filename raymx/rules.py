@@ -40,7 +40,7 @@ def check(experiment: Experiment, *, gpus_available: int | None = None) -> None:
 def problems(experiment: Experiment, *, gpus_available: int | None = None) -> list[Problem]:
     """What cannot work. ``gpus_available``: GPUs of the whole cluster, None when not known yet."""
     rules = (_store(experiment), _compression(experiment), _optimizer(experiment), _batch(experiment),
-             _devices(experiment, gpus_available), _decay(experiment))
+             _devices(experiment, gpus_available), _decay(experiment), _data(experiment))
     return [problem for rule in rules for problem in rule]
 
 
@@ -91,7 +91,7 @@ def batch_factor(experiment: Experiment) -> float:
 
 def notes(experiment: Experiment) -> list[str]:
     """Sentences about settings that work, but perhaps not as expected."""
-    return [*_store_notes(experiment), *_length_notes(experiment), *_batch_notes(experiment)]
+    return [*_store_notes(experiment), *_length_notes(experiment), *_batch_notes(experiment), *_data_notes(experiment)]
 
 
 # What cannot work.
@@ -160,6 +160,17 @@ def _decay(experiment: Experiment) -> Iterator[Problem]:
                       f"{training.base_lr:g}", "give a lower one")
 
 
+def _data(experiment: Experiment) -> Iterator[Problem]:
+    data = experiment.data
+    changed = data.augment.model_dump(exclude_defaults=True)
+    if data.transform and changed:
+        yield Problem("data.augment", changed, f"data.transform {data.transform} takes the place of all augmentation",
+                      "leave one of them out")
+    if data.transform and data.resize and (data.validation_transform or not data.validation):
+        yield Problem("data.resize", data.resize, "a transform of your own gets images of their stored size",
+                      "leave data.resize out")
+
+
 # What works, but is worth a sentence.
 
 def _store_notes(experiment: Experiment) -> Iterator[str]:
@@ -187,3 +198,9 @@ def _batch_notes(experiment: Experiment) -> Iterator[str]:
     if batch >= resources.workers and isinstance(devices, int) and rows < devices:
         yield (f"A worker has {rows} rows of the global batch of {batch} and {devices} devices: some devices have no "
                "sample of their own.")
+
+
+def _data_notes(experiment: Experiment) -> Iterator[str]:
+    augment = experiment.data.augment
+    if augment.pad and (augment.random_resized_crop or not augment.rand_crop):
+        yield f"data.augment.pad is {augment.pad}, but only rand_crop can reach into it: it changes nothing."

@@ -159,3 +159,25 @@ class Exploding(mx.optimizer.Optimizer):
 
     def update(self, index: int, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: None) -> None:
         raise ArithmeticError("this optimizer has a bug")
+
+
+def reads(ctx: Any) -> None:
+    """Read the epochs and train nothing; report what came."""
+    ctx.trainer(_Net(weight=_parameter("weight", [0.0], ctx.devices)))
+    for epoch in ctx.epochs():
+        labels, flags = 0.0, 0
+        for batch in ctx.train_batches(epoch):
+            for part in batch.parts:
+                labels += float((part.labels.reshape((len(part.weights), -1))[:, 0] * part.weights).sum().asscalar())
+                flags += len(part.inputs) - 1
+            ctx.report()
+        sums = ctx.total({"labels": labels, "flags": flags})
+        ctx.report({"labels": sums["labels"], "flags": sums["flags"], "width": ctx.label_width})
+
+
+def shifted(image: Any, label: Any, rng: Any) -> Any:
+    return image, label + 1
+
+
+def breaks_on_the_sixth(image: Any, label: Any, rng: Any) -> Any:
+    return 1 / (label[0] - 5).item() and image

@@ -180,6 +180,25 @@ def test_resolve_leaves_absolute_paths_and_uris() -> None:
     assert (tiny.resolve("/y"), tiny.resolve("s3://k/z")) == ("/y", "s3://k/z")
 
 
+@pytest.mark.parametrize(("cache", "size"), [
+    ("auto", 512 << 20), ("none", 0), ("64MiB", 64 << 20), ("1.5 GiB", 1536 << 20)])
+def test_cache_is_a_size_in_words(cache: str, size: int) -> None:
+    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10},
+           "data": {"train": "a", "image_shape": [3, 8, 8], "cache": cache}}
+    assert parse_experiment(raw, "/").data.cache_bytes == size
+
+
+def test_augmentation_that_contradicts_itself_is_refused() -> None:
+    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {
+        "train": "a", "image_shape": [3, 8, 8], "augment": {
+            "rand_crop": True, "random_resized_crop": True, "min_random_area": 0.5, "max_random_area": 0.2}}}
+    with pytest.raises(ExperimentError) as error:
+        parse_experiment(raw, "/")
+    assert str(error.value).splitlines() == [
+        "data.augment.min_random_area is 0.5, above max_random_area, which is 0.2",
+        "data.augment.rand_crop is true beside random_resized_crop: choose one of them"]
+
+
 def test_numbers_in_exponent_form_are_numbers(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL + "training: {base_lr: 1e-3, optimizer: {wd: 1E-4}}").training.base_lr == 0.001
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from raymx.cluster.placement import NodeResources, auto_gpus, check_fit, describe, logical_cpus, plan
+from raymx.cluster.placement import (
+    NodeResources,
+    auto_gpus,
+    check_fit,
+    describe,
+    logical_cpus,
+    plan,
+    with_data_cpus,
+)
 from raymx.config import Experiment, parse_experiment
 from raymx.errors import PlacementError
 
@@ -106,3 +114,22 @@ def test_describe_is_a_table_with_a_verdict() -> None:
     assert "6 logical CPUs" in describe(wanted, plan(wanted, 0), None)
     assert "It does not fit." in describe(wanted, plan(wanted, 0), nodes((2, 0)))
     assert all(len(line) <= 120 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(("have", "cpus"), [
+    ([(6, 0)], 1), ([(8, 0)], 2), ([(64, 0)], 8), ([(3, 0)], 1),     # the last holds nothing, and is refused with 1
+    ([(10, 0), (7, 0)], 6),     # a bundle of 8 beside the controller's, and one of 7
+])
+def test_auto_data_cpus_takes_what_is_left_within_bounds(have: list[tuple[float, float]], cpus: int) -> None:
+    """Two workers, one server: 1 + 2 + 1 CPUs beside those for data."""
+    found = with_data_cpus(experiment(2), 0, nodes(*have))
+    assert found.data.cpus == cpus
+    assert plan(found, 0).roles.worker_cpus == 1 + cpus
+    assert with_data_cpus(found, 0, nodes((1, 0))) is found     # a number stays
+
+
+def test_data_cpus_are_counted_in_the_bundles() -> None:
+    data = {"train": "a", "image_shape": [3, 8, 8], "cpus": 3}
+    wanted = parse_experiment(experiment(1).to_dict() | {"data": data}, "/")
+    assert plan(wanted, 0).bundles == ({"CPU": 1.0}, {"CPU": 4.0})
+    assert "lower resources.cpus_per_worker or data.cpus" in refusal(wanted, 0, (4, 0))

@@ -37,6 +37,8 @@ ASYNC = {"kvstore__type": "dist_async", "resources__workers": 2}
      "training.optimizer.name", "norm of a whole layer"),
     ({"training__decay": "step"}, "training.decay.epochs", "step decay needs the epochs"),
     ({"training__decay": {"type": "cosine", "final_lr": 1.0}}, "training.decay.final_lr", "above training.base_lr"),
+    ({"data__transform": "a:b", "data__augment": {"rand_mirror": True}}, "data.augment", "takes the place of all"),
+    ({"data__transform": "a:b", "data__resize": 256}, "data.resize", "images of their stored size"),
 ])
 def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
     (problem,) = rules.problems(experiment(**overrides))
@@ -56,6 +58,7 @@ def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
     {"precision__dtype": "float16", "resources__gpus_per_worker": 1},
     {"precision__dtype": "float16", "resources__gpus_per_worker": "auto"},
     {"resources__cpu_devices_per_worker": 2},
+    {"data__transform": "a:b", "data__resize": 256, "data__validation": "c"},
 ])
 def test_allowed(overrides: dict[str, Any]) -> None:
     rules.check(experiment(**overrides))
@@ -91,6 +94,7 @@ def test_auto_store_and_optimizer_place() -> None:
     (ASYNC | {"training__warmup_epochs": 1, "training__epochs": 2}, "Warmup lasts 2 epochs"),
     ({"training__decay": {"type": "step", "epochs": [5]}}, "has 5, but training ends after epoch 1"),
     ({"training__global_batch_size": 2, "resources__cpu_devices_per_worker": 3}, "2 rows of the global batch of 2"),
+    ({"data__augment": {"pad": 4}}, "only rand_crop can reach into it"),
 ])
 def test_notes(overrides: dict[str, Any], part: str) -> None:
     (note,) = rules.notes(experiment(**overrides))

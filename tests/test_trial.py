@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from conftest import EXPERIMENTS, TrialByHand
 
 from raymx.config import load_experiment, parse_experiment
-from raymx.errors import KVStoreError, TrainingError
+from raymx.data.recordio import RecordIOWriter, pack
+from raymx.errors import DataError, KVStoreError, TrainingError
+from raymx.trial import _check_same_data
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -241,6 +244,62 @@ def test_servers_refuse_commands_from_the_network(trial: TrialByHand, tmp_path: 
     assert trial.step()["moved"] == pytest.approx(-0.1)     # the optimizer is the one that came through Ray
     assert not (tmp_path / "executed").exists()
     assert any("server 0 refused commands [0]" in text for text in Board(trial.run_id).read("default")["warnings"])
+
+
+def write_records(path: Path, bad: tuple[int, ...] = ()) -> str:
+    """Twelve records whose label is their number; the second has three labels. Those of ``bad`` hold no image."""
+    image = cv2.imencode(".png", np.zeros((28, 28, 1), np.uint8))[1].tobytes()
+    with RecordIOWriter(path) as writer:
+        for number in range(12):
+            label = [float(number), 7.0, 8.0] if number == 1 else float(number)
+            writer.write(pack(label, b"junk" if number in bad else image))
+    return str(path)
+
+
+def test_bad_records_are_skipped_counted_and_said(trial: TrialByHand, tmp_path: Path) -> None:
+    from raymx.cluster.board import Board
+
+    data = {"train": write_records(tmp_path / "some.rec", bad=(3, 8)), "validation": None, "on_bad_record": "skip",
+            "label_width": "auto", "augment": {"rand_mirror": True}}
+    trial.begin(with_loop("reads", data=data, training={"epochs": 2, "global_batch_size": 4, "loop": "loops:reads"}))
+    for row in (trial.step(), trial.step()):
+        assert (row["labels"], row["bad_records"], row["width"]) == (sum(range(12)) - 3 - 8, 2, 3)
+        assert row["flags"] == 2 * 3        # each worker, each of three steps
+    warnings = Board(trial.run_id).read("default")["warnings"]
+    assert sum("bad record" in text and "some.rec" in text for text in warnings) >= 1
+
+
+def test_a_bad_record_ends_the_trial_and_is_named(trial: TrialByHand, tmp_path: Path) -> None:
+    data = {"train": write_records(tmp_path / "some.rec", bad=(3,)), "validation": None, "label_width": "auto"}
+    trial.begin(with_loop("reads", data=data))
+    with pytest.raises(DataError, match=r"some\.rec, record at byte \d+: the image cannot be decoded"):
+        trial.step()
+
+
+def test_a_transform_of_ones_own(trial: TrialByHand, tmp_path: Path) -> None:
+    data = {"train": write_records(tmp_path / "some.rec"), "validation": None, "label_width": "auto"}
+    trial.begin(with_loop("reads", data=data | {"transform": "loops:shifted"}))
+    assert trial.step()["labels"] == sum(range(1, 13))
+
+
+def test_a_failing_transform_ends_the_trial_with_its_traceback(trial: TrialByHand, tmp_path: Path) -> None:
+    data = {"train": write_records(tmp_path / "some.rec"), "validation": None, "label_width": "auto"}
+    trial.begin(with_loop("reads", data=data | {"transform": "loops:breaks_on_the_sixth"}))
+    with pytest.raises(DataError) as caught:
+        trial.step()
+    text = str(caught.value)
+    assert "some.rec, record at byte" in text
+    assert "the transform loops:breaks_on_the_sixth failed: ZeroDivisionError" in text
+    assert "in breaks_on_the_sixth" in text
+
+
+def test_workers_that_find_different_files_are_named() -> None:
+    same = [("a.rec", "1"), ("b.rec", "2")]
+    _check_same_data([("node1", same), ("node2", list(same))])
+    with pytest.raises(DataError, match=r"worker 0 on node node1 and worker 1 on node node2 .*: b\.rec differs"):
+        _check_same_data([("node1", same), ("node2", [("a.rec", "1"), ("b.rec", "3")])])
+    with pytest.raises(DataError, match=r"b\.rec differs"):
+        _check_same_data([("node1", same), ("node2", same[:1])])
 
 
 def test_tcp_and_servers_of_their_own(ray_cluster: None) -> None:

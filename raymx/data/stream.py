@@ -117,11 +117,17 @@ def _batch(row: pa.RecordBatch | None, part: Rows, decoding: Decoding) -> Batch:
     if row is None or row["rows"][0].as_py() != count:
         got = "the end" if row is None else f"{row['rows'][0].as_py()} rows"
         raise DataError(f"the data stream gave {got} where a batch of {count} rows was due; please report this")
-    types: dict[str, Any] = {"images": decoding.image_dtype, "labels": np.float32, "mirror": np.uint8, "usable": np.uint8}
-    images, labels, mirror, usable = (np.frombuffer(_bytes_of(row[name]), dtype) for name, dtype in types.items())
+    images, labels, mirror, usable = (
+        np.frombuffer(_bytes_of(row[name]), dtype) for name, dtype in _arrays(decoding).items()
+    )
     bad = [BadRecord(**record) for record in json.loads(row["bad"][0].as_py())]
     decoded = Decoded(images.reshape(count, *decoding.image_shape), labels.reshape(count, -1), mirror, usable, bad)
     return Batch.of(decoded, part)
+
+
+def _arrays(decoding: Decoding) -> dict[str, Any]:
+    """The columns that hold arrays, with their types."""
+    return {"images": decoding.image_dtype, "labels": np.float32, "mirror": np.uint8, "usable": np.uint8}
 
 
 def _bytes_of(cell: pa.Array) -> pa.Buffer:
@@ -177,7 +183,7 @@ def _decode_run(paths: tuple[str, ...], places: list[Places], decoding: Decoding
     cv2.setLogLevel(0)  # what fails is raised
     try:
         for batch in decode_batches(paths, places, decoding):
-            arrays = {name: getattr(batch, name) for name in ("images", "labels", "mirror", "usable")}
+            arrays = {name: getattr(batch, name) for name in _arrays(decoding)}
             yield pa.table({
                 "rows": [len(batch.images)],
                 **{name: _cell(array) for name, array in arrays.items()},
