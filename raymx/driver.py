@@ -35,11 +35,11 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
     With an address (or RAY_ADDRESS) it looks at that cluster. It starts nothing.
     """
     print(config.to_yaml(experiment))
-    nodes = None
+    nodes, free = None, this_machine(experiment)
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
-        nodes = cluster_nodes()
-    experiment, gpus = resolved(experiment, nodes or this_machine(experiment))
+        nodes, free = cluster_nodes(), free_now()
+    experiment, gpus = resolved(experiment, nodes or this_machine(), free)
     plan = placement.plan(experiment, gpus)
     print(placement.describe(experiment, plan, nodes))
     for note in rules.notes(experiment):
@@ -83,7 +83,7 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
                 f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}") from None
         return ""
     here = this_machine()
-    plan = placement.plan(experiment, resolved(experiment, here)[1])
+    plan = placement.plan(experiment, resolved(experiment, here, here)[1])
     check_cluster(experiment, plan, here)
     needed, cores = placement.logical_cpus(plan), len(os.sched_getaffinity(0))
     cpus = max(needed, cores)
@@ -145,6 +145,14 @@ def cluster_nodes() -> list[NodeResources]:
             for node in ray.nodes() if node["Alive"]]
 
 
+def free_now() -> list[NodeResources]:
+    """What nobody holds at this moment, by node."""
+    from ray._private.state import available_resources_per_node
+
+    return [NodeResources(node, resources.get("CPU", 0), resources.get("GPU", 0))
+            for node, resources in available_resources_per_node().items()]
+
+
 def this_machine(experiment: Experiment | None = None) -> list[NodeResources]:
     """What a Ray that is started here will have: its own GPUs, and as many logical CPUs as it is told.
 
@@ -154,15 +162,19 @@ def this_machine(experiment: Experiment | None = None) -> list[NodeResources]:
     anything = [NodeResources("this machine", math.inf, gpus)]
     if experiment is None:
         return anything
-    needed = placement.logical_cpus(placement.plan(experiment, resolved(experiment, anything)[1]))
+    needed = placement.logical_cpus(placement.plan(experiment, resolved(experiment, anything, anything)[1]))
     return [NodeResources("this machine", max(needed, len(os.sched_getaffinity(0))), gpus)]
 
 
-def resolved(experiment: Experiment, nodes: Sequence[NodeResources]) -> tuple[Experiment, int]:
-    """The experiment with a number for ``data.cpus``, and the GPUs of a worker as a number, on these nodes."""
+def resolved(experiment: Experiment, nodes: Sequence[NodeResources],
+             free: Sequence[NodeResources]) -> tuple[Experiment, int]:
+    """The experiment with a number for ``data.cpus``, and the GPUs of a worker as a number.
+
+    GPUs are counted on the ``nodes``, CPUs for data where they are ``free`` now: a run should not wait for them.
+    """
     gpus = experiment.resources.gpus_per_worker
     number = placement.auto_gpus(experiment, nodes) if gpus == "auto" else int(gpus)
-    return placement.with_data_cpus(experiment, number, nodes), number
+    return placement.with_data_cpus(experiment, number, free), number
 
 
 class Run:
@@ -199,7 +211,7 @@ class Run:
 
     def _placed(self) -> tuple[Experiment, int, placement.Plan]:
         nodes = cluster_nodes()
-        placed, gpus = resolved(self.experiment, nodes)
+        placed, gpus = resolved(self.experiment, nodes, free_now())
         plan = placement.plan(placed, gpus)
         check_cluster(self.experiment, plan, nodes)
         if len(nodes) > 1 and "://" not in self._storage_path:

@@ -206,6 +206,11 @@ class Data(Section):
                                 description="auto, none, or a size such as 512MiB or 2GiB")] = "auto"
 
     @property
+    def read_cpus(self) -> float:
+        """``cpus`` as a number; ``auto`` counts as 1 until it is known where the run is placed."""
+        return 1.0 if self.cpus == "auto" else float(self.cpus)
+
+    @property
     def cache_bytes(self) -> int:
         """Decoded images that a worker may keep in memory, in bytes."""
         if self.cache in ("auto", "none"):

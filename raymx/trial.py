@@ -282,8 +282,8 @@ def _check_same_data(payloads: list[tuple[str, list[tuple[str, str]]]]) -> None:
     """Raise DataError unless all workers found the same files: (node, [(file, digest)]) of each worker."""
     node, files = payloads[0]
     for rank, (other_node, other_files) in enumerate(payloads):
-        differing = [name for name, _ in set(files) ^ set(other_files)]
-        if differing or len(files) != len(other_files):
-            raise DataError(f"worker 0 on node {node} and worker {rank} on node {other_node} read different data: "
-                            f"{', '.join(sorted(set(differing)))} differs; copy the same files to every node, or name "
-                            "a folder that all nodes share")
+        if files != other_files:
+            names = sorted({name for name, _ in set(files) ^ set(other_files)}) or ["the order of the files"]
+            raise DataError(f"worker 0 on node {node} and worker {rank} on node {other_node} read different data "
+                            f"({', '.join(names)}): copy the same files to every node, or name a folder that all nodes "
+                            "share")

@@ -10,7 +10,7 @@ import pytest
 
 from raymx.data.batch import Batch
 from raymx.data.decoding import BadRecord, Decoded, Decoding
-from raymx.data.feed import Feed, Kept, Part, Stream, fill_rows
+from raymx.data.feed import Feed, Kept, Part, Stream
 from raymx.data.image import Pixels
 from raymx.data.order import Rows, all_rows
 from raymx.errors import DataError
@@ -127,7 +127,7 @@ def test_kept_batches_equal_streamed_ones() -> None:
     for one in planned:
         kept.add(one, decoded(one))
     assert not kept.complete
-    others = fill_rows(kept, planned)
+    others = kept.fill_rows(planned, 3)
     assert [one.ids.tolist() for one in others] == [[0, 4, 6]]
     for one in others:
         kept.add(one, decoded(one))

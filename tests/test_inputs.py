@@ -10,6 +10,8 @@ import pytest
 mx = pytest.importorskip("mxnet")
 gluon = mx.gluon
 
+from raymx.config import parse_experiment  # noqa: E402
+from raymx.training import nets  # noqa: E402
 from raymx.training.context import Part  # noqa: E402
 from raymx.training.precision import Prepare, with_input  # noqa: E402
 
@@ -72,3 +74,17 @@ def test_a_loop_of_ones_own_gets_mirrored_images(mirror: list[int] | None) -> No
     assert part.images.dtype == np.uint8
     turned = np.stack([row[:, ::-1] if flag else row for row, flag in zip(images(), mirror or [0] * 4, strict=True)])
     np.testing.assert_array_equal(part.images.asnumpy(), turned)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("loss", "metric"), [
+    ("l2", "mse"), ("sigmoid_bce", "accuracy"), ("softmax_cross_entropy", "top5")])
+def test_losses_and_metrics_take_every_type(dtype: str, loss: str, metric: str) -> None:
+    experiment = parse_experiment({
+        "name": "x", "model": {"net": "alexnet", "classes": 3, "loss": loss, "metric": metric},
+        "precision": {"dtype": dtype}, "data": {"train": "a", "image_shape": [3, 8, 8]}}, "/")
+    outputs = mx.nd.array([[1, 0, 0], [0, 1, 0]], dtype=dtype)
+    labels = mx.nd.array([0, 2]) if loss.startswith("softmax") else mx.nd.array([[1, 0, 0], [0, 0, 1]])
+    assert nets.build_loss(experiment)(outputs, labels).shape == (2,)
+    targets = labels if metric != "accuracy" else mx.nd.array([0, 2])
+    assert nets.build_metric(experiment)[1](outputs, targets).shape == (2,)

@@ -77,7 +77,7 @@ def test_each_record_once_in_the_same_steps_from_any_point(
         options: dict[str, Any] = {"order": order, "cache": cache, "chunk_records": 3, "window_records": 10}
         one = real(open_data(folder, Share(0, 1, 1), batch, **options).train(epoch, 0))
         assert sorted(record for step in one for record in step) == list(range(sum(counts)))
-        first = int(resume * (len(one) - 1))
+        first = int(resume * len(one))      # len(one): stopped after the last step, before the epoch's end
         shares = [open_data(folder, Share(rank, workers, 1), batch, **options) for rank in range(workers)]
         parts = [real(data.train(epoch, first)) for data in shares]
         assert {len(part) for part in parts} == {len(one) - first}
@@ -137,6 +137,74 @@ def test_a_stream_goes_on_over_the_epochs(tmp_path: Path, validation: str | None
     data = open_data(tmp_path, Share(0, 1, 1), epochs=5, validation=validation, cache="0.0001MiB", open_stream=opener)
     train_and_validate(data, 5, 8)
     assert opener.opened == ([(0, 0, 8), (0, 0, 1), (1, 4, 32)] if validation else [(0, 4, 40)])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_kept_is_streamed_once_and_nothing_stays_started(tmp_path: Path, workers: int) -> None:
+    write(tmp_path, [64])
+    opener = Counted()
+    data = open_data(tmp_path, Share(0, workers, 1), epochs=4, validation="part*.rec", cache="auto", open_stream=opener)
+    for epoch in range(4):
+        list(data.train(epoch, 0))
+        list(data.validation())
+    assert [count for *_, count in opener.opened] == [8 if workers == 1 else 16, 8]
+    assert data._feed._ahead is None
+
+
+def test_padding_alone_does_not_keep_a_set_from_being_complete(tmp_path: Path) -> None:
+    write(tmp_path, [9])
+    opener = Counted()
+    data = open_data(tmp_path, Share(3, 4, 1), cache="auto", order="none", open_stream=opener)
+    for epoch in range(3):
+        list(data.train(epoch, 0))
+    assert len(opener.opened) == 1
+
+
+def test_a_loop_that_never_validates_starts_no_validation_stream_after_the_first_epoch(tmp_path: Path) -> None:
+    write(tmp_path, [64])
+    opener = Counted()
+    data = open_data(tmp_path, Share(0, 1, 1), epochs=4, validation="part*.rec", open_stream=opener)
+    for epoch in range(4):
+        list(data.train(epoch, 0))
+    data.close()
+    assert opener.opened == [(0, 0, 8), (0, 0, 8), (1, 3, 24)]
+
+
+def test_closing_opens_nothing(tmp_path: Path) -> None:
+    open_data(tmp_path, Share(0, 1, 1)).close()     # there are no files at all
+
+
+def test_a_generator_that_is_closed_late_leaves_the_new_one_alone(tmp_path: Path) -> None:
+    write(tmp_path, [64])
+    data = open_data(tmp_path, Share(0, 1, 1))
+    old = data.train(0, 0)
+    next(old)
+    new = data.train(1, 0)
+    next(new)
+    old.close()  # type: ignore[attr-defined]
+    assert len(list(new)) == 7
+    data.close()
+
+
+def test_what_a_loop_does_to_kept_batches_stays_its_own(tmp_path: Path) -> None:
+    write(tmp_path, [8])
+    data = open_data(tmp_path, Share(0, 1, 1), validation="part*.rec", cache="auto")
+    list(data.train(0, 0))
+    for _ in range(3):
+        (batch,) = data.validation()
+        assert batch.labels.tolist() == list(range(8))
+        if batch.labels.flags.writeable:
+            batch.labels[:] = 0
+
+
+def test_damage_that_every_worker_finds_counts_once(tmp_path: Path) -> None:
+    write(tmp_path, [10])
+    path = tmp_path / "part0.rec"
+    path.write_bytes(path.read_bytes()[:-20])     # the last record is cut
+    shares = [open_data(tmp_path, Share(rank, 3, 1), on_bad_record="skip") for rank in range(3)]
+    for data in shares:
+        list(data.train(0, 0))
+    assert sum(data.take_skipped() for data in shares) == 1
 
 
 def test_a_stream_is_cut_where_planning_more_would_take_long(
@@ -237,6 +305,12 @@ def helper(label):
 def too_large(image, label, rng):
     return np.zeros((3, 3, 1), "uint8")
 
+def three(image, label, rng):
+    return image, label, 3
+
+class Class:
+    pass
+
 gluon = transforms.Compose([transforms.RandomBrightness(0.5), transforms.ToTensor()])
 '''
 
@@ -289,6 +363,20 @@ def test_a_failing_transform_shows_its_own_traceback_and_the_record(with_transfo
     assert "in broken" in text
     assert "in helper" in text
     assert "raymx/data" not in text
+
+
+def test_a_transform_is_tried_on_a_record_that_can_be_used(tmp_path: Path) -> None:
+    write(tmp_path, [6], bad=[0])
+    (tmp_path / f"{tmp_path.name}.py").write_text(TRANSFORMS)
+    (batch,) = transformed(tmp_path, "floats", on_bad_record="skip")
+    assert batch.real_local == 5
+
+
+def test_odd_results_of_a_transform_name_the_record(with_transforms: Path) -> None:
+    with pytest.raises(DataError, match=r"part0\.rec, record at byte 0: the transform .* must return the image, or"):
+        transformed(with_transforms, "three")
+    with pytest.raises(DataError, match=r"is a class; a transform is a function"):
+        transformed(with_transforms, "Class")
 
 
 def test_a_wrong_result_of_a_transform_says_what_is_due(with_transforms: Path) -> None:

@@ -19,7 +19,7 @@ from raymx.errors import PlacementError
 from raymx.rules import is_dist
 
 CONTROLLER_CPUS = 1.0
-AUTO_DATA_CPUS = (1, 8)  # least and most of data.cpus: auto
+MOST_DATA_CPUS = 8  # of data.cpus: auto
 _TOLERANCE = 1e-6  # CPUs; Ray itself counts in 1/10000
 
 
@@ -60,12 +60,12 @@ class NodeResources:
 def plan(experiment: Experiment, gpus_per_worker: int) -> Plan:
     """The bundles of an experiment; ``gpus_per_worker`` is the number that ``auto`` came to.
 
-    ``data.cpus`` counts as `AUTO_DATA_CPUS` least while it is ``auto``; see `with_data_cpus`.
+    ``data.cpus: auto`` counts as 1 until `with_data_cpus` has made it a number.
     """
-    resources, kvstore, data_cpus = experiment.resources, experiment.kvstore, experiment.data.cpus
+    resources, kvstore = experiment.resources, experiment.kvstore
     return _plan(Roles(
         workers=resources.workers,
-        worker_cpus=resources.cpus_per_worker + (AUTO_DATA_CPUS[0] if data_cpus == "auto" else float(data_cpus)),
+        worker_cpus=resources.cpus_per_worker + experiment.data.read_cpus,
         worker_gpus=gpus_per_worker,
         servers=kvstore.servers if is_dist(experiment) else 0,
         server_cpus=kvstore.cpus_per_server,
@@ -115,17 +115,16 @@ def auto_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:
     return next((gpus for gpus in range(most, 0, -1) if _nodes_used(plan(experiment, gpus), nodes)), 0)
 
 
-def with_data_cpus(experiment: Experiment, gpus_per_worker: int, nodes: Sequence[NodeResources]) -> Experiment:
-    """The experiment with a number for ``data.cpus: auto``: the most, from 1 to 8, with which ``nodes`` hold the plan.
+def with_data_cpus(experiment: Experiment, gpus_per_worker: int, free: Sequence[NodeResources]) -> Experiment:
+    """The experiment with a number for ``data.cpus: auto``: the most, from 1 to 8, for which nodes have room now.
 
-    1 when not even that fits, so that the refusal speaks of it.
+    1 when there is none even for that: then the plan waits, or is refused.
     """
     if experiment.data.cpus != "auto":
         return experiment
-    least, most = AUTO_DATA_CPUS
     tries = [experiment.model_copy(update={"data": experiment.data.model_copy(update={"cpus": float(cpus)})})
-             for cpus in range(most, least - 1, -1)]
-    return next((one for one in tries if _nodes_used(plan(one, gpus_per_worker), nodes)), tries[-1])
+             for cpus in range(MOST_DATA_CPUS, 0, -1)]
+    return next((one for one in tries if _nodes_used(plan(one, gpus_per_worker), free)), tries[-1])
 
 
 def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] | None) -> str:
@@ -141,7 +140,7 @@ def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] 
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    data_cpus = roles.worker_cpus - experiment.resources.cpus_per_worker
+    data_cpus = experiment.data.read_cpus
     return "\n".join((*table, f"A worker's CPUs include {data_cpus:g} for reading data.", _verdict(plan, nodes)))
 
 

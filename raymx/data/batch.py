@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,11 @@ class Batch:
     real_local: int  # rows of this worker with weight 1
     real_global: int  # real rows over all workers, as planned: bad records count
     bad: tuple[BadRecord, ...] = ()  # those of the real rows that were skipped
+
+    def copy(self) -> Batch:
+        """With arrays of its own."""
+        return replace(self, images=self.images.copy(), labels=self.labels.copy(), mirror=self.mirror.copy(),
+                       weights=self.weights.copy())
 
     @classmethod
     def of(cls, decoded: Decoded, rows: Rows) -> Batch:

@@ -9,31 +9,41 @@ Training does not come this way: a worker's own stream decodes its own records (
 from __future__ import annotations
 
 import logging
+import operator
 import os
+import re
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import ray.data
+from numpy.typing import NDArray
+from pyarrow import fs
 from ray.data import Datasink
 from ray.data.block import BlockAccessor, BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
+from ray.exceptions import UserCodeException
 
 from raymx.data import files
 from raymx.data.reading import read_payloads
-from raymx.data.recordio import Record, RecordIOWriter, pack, unpack
+from raymx.data.recordio import RecordIOWriter, pack, unpack
 from raymx.data.records import RecordSet
 from raymx.errors import DataError
 
 _log = logging.getLogger(__name__)
 
 TASK_BYTES = 64 << 20  # of the files, a read task
-BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 16 << 20  # of the images, a block
 _SCHEMA = pa.schema([
     ("key", pa.int64()), ("label", pa.list_(pa.float32())), ("id", pa.uint64()), ("image", pa.large_binary()),
     ("file", pa.string()), ("offset", pa.int64()),
 ])
+_PART = re.compile(r"part-\d{5,}\.(rec|idx)")  # what is written in a folder
+_Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # as RecordSet.locate gives them
 
 
 def read_recordio(
@@ -43,10 +53,10 @@ def read_recordio(
 ) -> ray.data.Dataset:
     """The records of ``.rec`` files in file order: a file, several, a glob, a folder or a URI such as s3://bucket/x.rec.
 
-    Columns: ``key`` (int64; the .idx file's, else the record's number in its file), ``label`` (list of float32),
-    ``id`` (uint64), ``image`` (the encoded image's bytes), ``file``, ``offset`` (bytes). Raises DataError for
-    files that cannot be had; a damaged record raises it when it is read, or is left out and logged with
-    ``on_bad_record="skip"``.
+    Columns: ``key`` (int64; from the .idx files when every file has a right one, else the record's number in its file),
+    ``label`` (list of float32), ``id`` (uint64), ``image`` (the encoded image's bytes), ``file``, ``offset`` (bytes).
+    Raises DataError for files that cannot be had. With ``"fail"`` a damaged record is a DataError here or, from the
+    Dataset's own methods, when it is read; with ``"skip"`` it is left out and logged.
     """
     if on_bad_record not in ("fail", "skip"):
         raise DataError(f"on_bad_record is {on_bad_record!r}; allowed: 'fail', 'skip'")
@@ -55,30 +65,38 @@ def read_recordio(
     for path, problem in records.problems:
         _log.warning("%s, record at byte %d: %s; skipped", path, problem.offset, problem.reason)
     source = _RecordSource(records, on_bad_record == "skip")
-    return ray.data.read_datasource(source, override_num_blocks=source.num_tasks)
+    dataset = ray.data.read_datasource(source, override_num_blocks=source.num_tasks)
+    dataset.context.execution_options.preserve_order = True  # its own; else blocks come as they are ready
+    return dataset
 
 
 def write_recordio(
     dataset: ray.data.Dataset, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> list[str]:
-    """Write the rows of a Dataset as records with an .idx file beside each; the paths of the .rec files.
+    """Write the rows of a Dataset, in order, as records with an .idx file beside each; the paths of the .rec files.
 
-    It takes the columns ``image`` (bytes) and ``label`` (a number or a list), and ``id`` and ``key`` where they are. A
-    ``path`` that ends in .rec is one file, written here in the order of the rows, and keys must differ. Any other is a
-    folder (local, shared by all nodes, or a URI), where each block's task writes part-00000.rec and so on, with running
-    keys. Raises DataError when there are such files already, unless ``overwrite``.
+    Columns: ``image`` (bytes) and ``label`` (a number or a list; a single one stands in the record's header), and
+    ``id`` (0 to 2**64 - 1) and ``key`` (int64) where they are. A ``path`` that ends in .rec is one file, written by
+    this process; keys must differ, and without them the .idx has the rows' numbers. Any other is a folder (local and
+    shared by all nodes, or a URI), where tasks write part-00000.rec and so on, each with keys from 0.
+
+    Raises DataError for rows that are no records, for no rows, and for files that are there already. ``overwrite``
+    replaces them; of a folder, all its part-*.rec and part-*.idx and nothing else. Files appear when they are whole, a
+    folder's all at the end; after an error those before are still there, but for a single file at a URI: it is lost,
+    and must not be one that the dataset reads.
     """
     target = os.fspath(path)
     if not files.is_uri(target):
         target = os.path.abspath(target)
-    if target.endswith(".rec"):
-        if files.exists(target) and not overwrite:
-            raise DataError(f"{target} exists: choose another path, or give overwrite=True")
-        _write_file(dataset.iter_batches(batch_size=None, batch_format="pyarrow"), target)
-        return [target]
-    sink = _RecordSink(target, overwrite)
-    dataset.write_datasink(sink)
-    return sink.written
+    with _order_kept(dataset):
+        return (_write_one if _cut(target)[0].endswith(".rec") else _write_folder)(dataset, target, overwrite)
+
+
+# ---- reading ----
+
+
+class _TaskFailed(DataError, UserCodeException):  # type: ignore[misc]  # Ray is not typed
+    """A DataError that leaves a task. Ray takes any but a UserCodeException for an error of its own, to be reported."""
 
 
 class _RecordSource(Datasource):  # type: ignore[misc]  # Ray is not typed
@@ -108,69 +126,208 @@ class _RecordSource(Datasource):  # type: ignore[misc]  # Ray is not typed
                 for start, stop in zip(self._starts.tolist(), stops, strict=True)]
 
     def _task(self, start: int, stop: int, row_limit: int | None) -> ReadTask:
-        ids = np.arange(start, stop, dtype=np.int64)
-        places, paths, skip_bad = self._records.locate(ids), self._records.paths, self._skip_bad
-        keys = ids - self._records.starts[places[0]] if self._records.keys is None else self._records.keys[ids]
-        size = int(places[2].sum())
-        metadata = BlockMetadata(num_rows=stop - start, size_bytes=size, exec_stats=None, input_files=None)
-        return ReadTask(lambda: _read_rows(paths, keys, places, skip_bad), metadata, _SCHEMA, row_limit)
+        # Only what this task needs travels: its own records, not the index.
+        numbers = np.arange(start, stop, dtype=np.int64)
+        places, paths, skip_bad = self._records.locate(numbers), self._records.paths, self._skip_bad
+        own = self._records.keys
+        keys = numbers - self._records.starts[places[0]] if own is None else own[numbers]
+        # Ray answers count() with this number, without a look at the records.
+        rows = None if skip_bad else stop - start
+        metadata = BlockMetadata(num_rows=rows, size_bytes=int(places[2].sum()), exec_stats=None, input_files=None)
+        return ReadTask(lambda: _read_blocks(paths, keys, places, skip_bad), metadata, _SCHEMA, row_limit)
 
 
-def _read_rows(paths: Sequence[str], keys: Any, places: Any, skip_bad: bool) -> Iterator[pa.Table]:
-    """Tables of about BLOCK_BYTES."""
-    held: list[tuple[int, Record, str, int]] = []
+def _read_blocks(
+    paths: Sequence[str], keys: NDArray[np.int64], places: _Places, skip_bad: bool
+) -> Iterator[pa.Table]:
+    """Tables of about BLOCK_BYTES; the last one may have no rows."""
+    held: list[dict[str, Any]] = []
     size = 0
-    for key, record, path, offset in _records_of(paths, keys, places, skip_bad):
-        held.append((key, record, path, offset))
-        size += len(record.image)
-        if size >= BLOCK_BYTES:
-            yield _table(held)
-            held, size = [], 0
-    yield _table(held)
+    try:
+        for row in _read_rows(paths, keys, places, skip_bad):
+            held.append(row)
+            size += len(row["image"])
+            if size >= BLOCK_BYTES:
+                yield pa.Table.from_pylist(held, _SCHEMA)
+                held, size = [], 0
+    except DataError as error:
+        raise _TaskFailed(str(error)) from None
+    yield pa.Table.from_pylist(held, _SCHEMA)
 
 
-def _records_of(
-    paths: Sequence[str], keys: Any, places: Any, skip_bad: bool
-) -> Iterator[tuple[int, Record, str, int]]:
+def _read_rows(
+    paths: Sequence[str], keys: NDArray[np.int64], places: _Places, skip_bad: bool
+) -> Iterator[dict[str, Any]]:
     of_file, offsets, sizes = places
     for file in np.unique(of_file).tolist():
-        mine = of_file == file
-        with files.open_reader(paths[file]) as reader:
-            payloads = read_payloads(reader, offsets[mine], sizes[mine], BLOCK_BYTES)
+        mine, path = of_file == file, paths[file]
+        with files.open_reader(path) as reader:
+            payloads = read_payloads(reader, offsets[mine], sizes[mine])
             for key, offset, payload in zip(keys[mine].tolist(), offsets[mine].tolist(), payloads, strict=True):
                 try:
-                    if isinstance(payload, DataError):
-                        raise payload
-                    yield key, unpack(payload, f"{paths[file]}, record at byte {offset}"), paths[file], offset
+                    row = _row(payload, path, offset)
                 except DataError as error:
                     if not skip_bad:
                         raise
                     _log.warning("%s; skipped", error)
+                else:
+                    yield {"key": key, **row, "file": path, "offset": offset}
 
 
-def _table(rows: list[tuple[int, Record, str, int]]) -> pa.Table:
-    keys, records, paths, offsets = zip(*rows, strict=True) if rows else ((), (), (), ())
-    columns = [keys, [record.label for record in records], [record.id for record in records],
-               [bytes(record.image) for record in records], paths, offsets]
-    return pa.table([pa.array(list(column), field.type) for column, field in zip(columns, _SCHEMA, strict=True)],
-                    schema=_SCHEMA)
+def _row(payload: bytes | memoryview | DataError, path: str, offset: int) -> dict[str, Any]:
+    """What a payload holds. Raises DataError for one that stands for a damaged record, or is too short."""
+    if isinstance(payload, DataError):
+        raise payload
+    record = unpack(payload, f"{path}, record at byte {offset}")
+    # The image is copied: a view would keep a whole read in memory.
+    return {"label": record.label, "id": record.id, "image": bytes(record.image)}
+
+
+# ---- writing ----
+
+
+def _write_one(dataset: ray.data.Dataset, path: str, overwrite: bool) -> list[str]:
+    there = [file for file in (path, files.with_suffix(path, ".idx")) if files.exists(file)]
+    if there and not overwrite:
+        raise DataError(f"{there[0]} exists: choose another path, or give overwrite=True")
+    with files.errors_name(path, "written"):
+        system, place = _file_system(path)
+        _make_folder(system, os.path.dirname(place))
+    with _task_errors():
+        tables = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+        if not _write_file(tables, path, with_keys=True):
+            raise _no_rows(path)
+    return [path]
+
+
+def _write_folder(dataset: ray.data.Dataset, folder: str, overwrite: bool) -> list[str]:
+    """Tasks write in a hidden folder inside; what is whole is moved from there at the end."""
+    if not overwrite and _has_records(folder):
+        raise DataError(f"{folder} has .rec files already: choose another folder, or give overwrite=True")
+    hidden = f".writing-{uuid.uuid4().hex[:8]}"
+    with files.errors_name(folder, "written"):
+        system, place = _file_system(folder)
+        _make_folder(system, f"{place}/{hidden}")
+    try:
+        sink = _RecordSink(_inside(folder, hidden))
+        with _task_errors(hidden):
+            dataset.write_datasink(sink)
+        if not sink.written:
+            raise _no_rows(folder)
+        with files.errors_name(folder, "written"):
+            _replace_parts(system, place, hidden, sink.written)
+    finally:
+        with suppress(OSError):  # the error before is the one to tell
+            system.delete_dir(f"{place}/{hidden}")
+    return [_inside(folder, name) for name in sink.written]
 
 
 class _RecordSink(Datasink):  # type: ignore[misc, type-arg]  # Ray is not typed
-    """A file a write task."""
+    """A file a write task, named by the task's number; none for a task without rows."""
 
-    def __init__(self, folder: str, overwrite: bool) -> None:
+    def __init__(self, folder: str) -> None:
         self._folder, self.written = folder, list[str]()
-        if not overwrite and _has_records(folder):
-            raise DataError(f"{folder} has .rec files already: choose another folder, or give overwrite=True")
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> str:
-        path = f"{self._folder.rstrip('/')}/part-{ctx.task_idx:05d}.rec"
-        _write_file((BlockAccessor.for_block(block).to_arrow() for block in blocks), path, with_keys=False)
-        return path
+        name = f"part-{ctx.task_idx:05d}.rec"
+        tables = (BlockAccessor.for_block(block).to_arrow() for block in blocks)
+        try:
+            return name if _write_file(tables, _inside(self._folder, name), with_keys=False) else ""
+        except DataError as error:
+            raise error if isinstance(error, _TaskFailed) else _TaskFailed(str(error)) from None
 
     def on_write_complete(self, write_result: Any) -> None:
-        self.written = sorted(write_result.write_returns)
+        self.written = sorted(filter(None, write_result.write_returns))
+
+
+def _write_file(tables: Iterable[pa.Table], path: str, *, with_keys: bool) -> bool:
+    """Write a .rec and its .idx, or nothing when there are no rows; whether there were any."""
+    rows = _needed_rows(tables)
+    first = next(rows, None)
+    if first is None:
+        return False
+    seen = set[int]()
+    with RecordIOWriter(path, files.with_suffix(path, ".idx")) as writer:
+        for number, row in enumerate(chain([first], rows)):
+            key = _whole_number(row, "key", np.int64) if with_keys else None
+            key = number if key is None else key
+            if key in seen:
+                raise DataError(f"{path}: two rows have the key {key}, and in one file keys must differ; without the "
+                                'column (dataset.drop_columns(["key"])) rows are numbered')
+            seen.add(key)
+            writer.write(_payload(row), key)
+    return True
+
+
+def _needed_rows(tables: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
+    for table in tables:
+        if not table.num_rows:  # it may not even have columns
+            continue
+        there = table.column_names
+        for name in ("image", "label"):
+            if name not in there:
+                raise DataError(f"the dataset has no column {name}; it has {', '.join(there)}, and write_recordio "
+                                "needs image (bytes) and label (a number or a list)")
+        yield from table.select([name for name in ("image", "label", "id", "key") if name in there]).to_pylist()
+
+
+def _payload(row: dict[str, Any]) -> bytes:
+    """The record of a row. Raises DataError for a row that cannot be one."""
+    image, label = row["image"], row["label"]
+    if not isinstance(image, bytes):
+        raise DataError(f"a row's image is {_short(image)}; write_recordio needs the encoded image's bytes")
+    try:
+        labels = np.asarray([] if label is None else label, np.float32).ravel()
+    except (TypeError, ValueError):
+        labels = np.empty(0, np.float32)
+    if not labels.size:
+        raise DataError(f"a row's label is {_short(label)}; write_recordio needs a number or a list of them")
+    single = float(labels[0]) if labels.size == 1 else labels
+    return pack(single, image, id=_whole_number(row, "id", np.uint64) or 0)
+
+
+def _whole_number(row: dict[str, Any], name: str, dtype: type[np.integer[Any]]) -> int | None:
+    """An integer of a row that may have none. Raises DataError for other values, and for those beyond ``dtype``."""
+    value, limits = row.get(name), np.iinfo(dtype)
+    if value is None:
+        return None
+    with suppress(TypeError):
+        number = operator.index(value)
+        if limits.min <= number <= limits.max:
+            return number
+    raise DataError(f"a row's {name} is {_short(value)}; write_recordio needs an integer, {limits.min} to {limits.max}")
+
+
+def _short(value: Any) -> str:
+    return f"{type(value).__name__} {str(value)[:40]!r}"
+
+
+def _no_rows(path: str) -> DataError:
+    return DataError(f"{path}: the dataset has no rows, and a file needs one record or more")
+
+
+# ---- folders ----
+
+
+def _cut(path: str) -> tuple[str, str]:
+    """A path without, and then, the options that may stand behind a URI."""
+    base, mark, options = path.partition("?") if files.is_uri(path) else (path, "", "")
+    return base.rstrip("/"), mark + options
+
+
+def _inside(folder: str, name: str) -> str:
+    base, options = _cut(folder)
+    return f"{base}/{name}{options}"
+
+
+def _file_system(path: str) -> tuple[Any, str]:
+    system, place = files._file_system(path) if files.is_uri(path) else (fs.LocalFileSystem(), path)
+    return system, place.rstrip("/")
+
+
+def _make_folder(system: Any, place: str) -> None:
+    if system.type_name == "local":  # others make folders with their files, or have none
+        system.create_dir(place)
 
 
 def _has_records(folder: str) -> bool:
@@ -180,15 +337,35 @@ def _has_records(folder: str) -> bool:
         return False
 
 
-def _write_file(tables: Iterable[pa.Table], path: str, *, with_keys: bool = True) -> None:
-    if not files.is_uri(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-    with RecordIOWriter(path, path.removesuffix(".rec") + ".idx") as writer:
-        for table in tables:
-            missing = [name for name in ("image", "label") if name not in table.column_names]
-            if missing:
-                raise DataError(f"the dataset has no column {missing[0]}; it has {', '.join(table.column_names)}, and "
-                                "write_recordio needs image (bytes) and label (a number or a list)")
-            for row in table.to_pylist():
-                key = row.get("key") if with_keys else None
-                writer.write(pack(row["label"], bytes(row["image"]), id=int(row.get("id") or 0)), key=key)
+def _replace_parts(system: Any, folder: str, hidden: str, names: Sequence[str]) -> None:
+    """Move the parts of the hidden folder to ``folder``, and delete the older ones there that are left."""
+    moved = {file for name in names for file in (files.with_suffix(name, ".idx"), name)}
+    for file in sorted(moved):
+        system.move(f"{folder}/{hidden}/{file}", f"{folder}/{file}")
+    for info in system.get_file_info(fs.FileSelector(folder)):
+        if info.is_file and _PART.fullmatch(info.base_name) and info.base_name not in moved:
+            system.delete_file(info.path)
+
+
+# ---- Ray Data's settings and errors ----
+
+
+@contextmanager
+def _order_kept(dataset: ray.data.Dataset) -> Iterator[None]:
+    """Blocks arrive in the order of the rows, not as they are ready; afterwards the dataset is as the user made it."""
+    options = dataset.context.execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        yield
+    finally:
+        options.preserve_order = before
+
+
+@contextmanager
+def _task_errors(hidden: str = "") -> Iterator[None]:
+    """Raise a task's DataError itself, without the lines that Ray adds; paths are those that files were to get."""
+    try:
+        yield
+    except DataError as error:
+        text = str(getattr(error, "cause", None) or error).partition("\n")[0]
+        raise DataError(text.replace(f"/{hidden}/", "/") if hidden else text) from None

@@ -1,4 +1,4 @@
-"""What a read task does, without Ray: records of several files -> one worker's batches of uint8 pixels.
+"""What a read task does, without Ray: records of several files -> one worker's batches of pixels.
 
     for batch in decode_batches(paths, places, decoding):
         batch.images, batch.labels, batch.mirror, batch.bad
@@ -84,7 +84,7 @@ def tasks_in_flight(num_cpus: float) -> int:
 
     Ray Data looks about ten times a second what has ended. With others waiting, a CPU has its next task at once.
     """
-    return 2 * max(1, int(num_cpus)) + 1
+    return 2 * int(num_cpus) + 1
 
 
 @dataclass(frozen=True)
@@ -225,6 +225,9 @@ class TransformFailed(DataError):
 def load_transform(name: str, directory: str) -> Transform:
     """The user's function of (image, label, rng); a Gluon transform, which takes the image alone, is wrapped."""
     found = load_object(name, directory)
+    if isinstance(found, type) or not callable(found):
+        raise DataError(f"{name} is {'a class' if isinstance(found, type) else type(found).__name__}; a transform is a "
+                        "function, or an instance of a Gluon transform")
     return _gluon_transform(found) if hasattr(found, "collect_params") else found
 
 
@@ -272,13 +275,15 @@ def _call_transform(
     whole = decode_full(image, decoding.pixels.shape[0], where, decoding.pixels.exif)
     try:
         result = transform(whole, label, rng)
+        changed, label = result if isinstance(result, tuple) else (result, label)
+        return np.asarray(changed), np.atleast_1d(np.asarray(label, np.float32))
     except Exception as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-        trace = "".join(traceback.format_list(frames)).rstrip()
-        text = f"{where}: the transform {decoding.transform} failed: {type(error).__name__}: {error}\n{trace}"
-        raise TransformFailed(text) from None
-    changed, label = result if isinstance(result, tuple) else (result, label)
-    return np.asarray(changed), np.atleast_1d(np.asarray(label, np.float32))
+        trace = "".join(f"\n{line.rstrip()}" for line in traceback.format_list(frames))
+        hint = "" if frames else "; it must return the image, or (image, label)"
+        raise TransformFailed(
+            f"{where}: the transform {decoding.transform} failed: {type(error).__name__}: {error}{hint}{trace}"
+        ) from None
 
 
 def gives_floats(payload: bytes, where: str, decoding: Decoding) -> bool:

@@ -1,16 +1,17 @@
-"""One worker's batches in the order in which its loop asks for them: kept ones where they fit in memory, else streamed.
+"""One worker's batches: streams played one after the other, and decoded records that are kept in memory.
 
-    feed = Feed(open_stream, lead=8)
+    feed = Feed(open_part, lead=8)
     for batch in feed.play([Part("train 0", 50, rows_of_epoch_0)], following=Part("validation", 10, its_rows)):
         ...
 
 A stream takes a moment to start, so the next one is started before this one ends. No Ray here: a stream is whatever
-``open_stream(name, rows)`` returns, an iterator of batches with a ``close()``.
+``open_part(part)`` returns, a generator of batches.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from raymx.data.order import Rows, all_rows
 
 Stream = Generator[Batch, None, None]
 _END = object()
-CLOSE_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Feed:
         """``lead``: the next stream is started when so many batches of this one are left."""
         self._open, self._lead = open_stream, lead
         self._ahead: tuple[tuple[str, int], _Ahead] | None = None
+        self._threads: list[threading.Thread] = []
 
     def play(self, parts: Iterable[Part], following: Part | None = None) -> Stream:
         """The batches of all ``parts``; ``following`` is what will probably be asked for after them."""
@@ -72,7 +74,9 @@ class Feed:
         """Start a stream now; one that was started for something else is given up."""
         if self._ahead is None or self._ahead[0] != (part.name, part.count):
             self._give_up()
-            self._ahead = ((part.name, part.count), _Ahead(lambda: self._open(part)))
+            ahead = _Ahead(lambda: self._open(part))
+            self._ahead = ((part.name, part.count), ahead)
+            self._threads = [*(thread for thread in self._threads if thread.is_alive()), ahead.thread]
 
     def _take(self, part: Part) -> Stream:
         if self._ahead is None or self._ahead[0] != (part.name, part.count):
@@ -87,11 +91,11 @@ class Feed:
         self._ahead = None
 
     def close(self) -> None:
-        """Give up what was started ahead, and wait until its thread has ended: it must not outlive Ray."""
-        if self._ahead:
-            self._ahead[1].cancel()
-            self._ahead[1].thread.join(CLOSE_TIMEOUT_S)
-        self._ahead = None
+        """Give up what was started ahead, and wait a moment for its thread to end: it must not outlive Ray."""
+        self._give_up()
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class _Ahead:
@@ -161,7 +165,8 @@ class Kept:
         """Numbers of the records that are neither here nor in ``rows``, ascending."""
         wanted = ~self._have
         for part in rows:
-            wanted[part.ids] = False
+            if part.real_local:  # else nothing of it will be kept
+                wanted[part.ids] = False
         return np.flatnonzero(wanted)
 
     def add(self, rows: Rows, batch: Batch) -> None:
@@ -191,7 +196,6 @@ class Kept:
             return np.zeros(len(records), np.uint8)
         return np.array([draw(augment, generator(seed, epoch, record)).mirror for record in records], np.uint8)
 
-
-def fill_rows(kept: Kept, planned: Sequence[Rows]) -> list[Rows]:
-    """Rows that bring in what ``planned`` leaves missing, in batches of the same shape."""
-    return list(all_rows(kept.missing(planned), len(planned[0].ids)))
+    def fill_rows(self, planned: Sequence[Rows], rows: int) -> list[Rows]:
+        """Rows that bring in what ``planned`` leaves missing, in batches of ``rows``."""
+        return list(all_rows(self.missing(planned), rows))

@@ -61,8 +61,9 @@ BLOCK_BYTES = 1 << 20
 # limit is a part of the whole store, for every worker of a node.
 AHEAD_BYTES = 64 << 20
 
-# The shortest time from one look of Ray Data at its tasks to the next.
-STEP_S = 0.01
+# The most of a core that Ray Data's loop may take while it has nothing to do but look, and its longest rest.
+LOOP_SHARE = 0.05
+LONGEST_REST_S = 0.1
 
 _context_lock = threading.Lock()  # Ray Data's current context is one for all threads
 
@@ -226,7 +227,7 @@ def _read(
         return ray.data.read_datasource(
             source,
             override_num_blocks=source.num_tasks,
-            concurrency=tasks_in_flight(num_cpus),
+            concurrency=min(tasks_in_flight(num_cpus), source.num_tasks),
             ray_remote_args=options,
         )
 
@@ -236,11 +237,13 @@ class _Pause(ExecutionCallback):  # type: ignore[misc]  # Ray is not typed
     and so take half of Python's time from the training loop, which runs in the same process."""
 
     def __init__(self) -> None:
-        self._last = 0.0
+        self._woke_at, self._used_s = time.monotonic(), 0.0
 
     def on_execution_step(self, executor: object) -> None:
-        time.sleep(max(0.0, self._last + STEP_S - time.monotonic()))
-        self._last = time.monotonic()
+        used_s = time.thread_time() - self._used_s
+        due = self._woke_at + used_s / LOOP_SHARE
+        time.sleep(min(LONGEST_REST_S, max(0.0, due - time.monotonic())))
+        self._woke_at, self._used_s = time.monotonic(), time.thread_time()
 
 
 @contextmanager

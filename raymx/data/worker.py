@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from raymx.config import Experiment
 from raymx.data.batch import Batch
-from raymx.data.decoding import Decoding, gives_floats, task_batches, tasks_in_flight
-from raymx.data.feed import Feed, Kept, Part, Stream, fill_rows
+from raymx.data.decoding import Decoding, TransformFailed, gives_floats, task_batches, tasks_in_flight
+from raymx.data.feed import Feed, Kept, Part, Stream
 from raymx.data.files import open_reader
 from raymx.data.image import Pixels
 from raymx.data.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
@@ -51,7 +51,8 @@ class WorkerData:
     def __init__(self, experiment: Experiment, share: Share, open_stream: OpenStream) -> None:
         self._experiment, self._share, self._open_stream = experiment, share, open_stream
         self._opened: dict[str, RecordSet] = {}
-        self._epoch = -1  # the last one that was trained
+        self._epoch = self._first_epoch = -1  # the last one that was trained, and the first
+        self._validated = False
         self._skipped: dict[str, list[str]] = {}  # file -> why each of its records was skipped
         self._validation_kept: list[Batch] | None = None
         self._flow: Stream | None = None  # training batches, over the epochs
@@ -70,7 +71,7 @@ class WorkerData:
                 raise DataError(f"data.{which} is not set; name a .rec file")
             paths = [paths] if isinstance(paths, str) else paths
             records = RecordSet.open([self._experiment.resolve(path) for path in paths], data.on_bad_record)
-            for path, problem in records.problems:
+            for path, problem in records.problems if self._share.rank == 0 else ():  # every worker finds them
                 self._skipped.setdefault(path, []).append(f"at byte {problem.offset}: {problem.reason}")
             self._opened[which] = records
         return self._opened[which]
@@ -107,11 +108,23 @@ class WorkerData:
         return found["train"]
 
     def _try_transform(self, which: str) -> bool:
-        decoding = self._decoding(which)
+        """Whether its images are float32, by the first record that can be used."""
+        decoding, records = self._decoding(which), self.records(which)
         if decoding.transform is None:
             return False
-        records = self.records(which)
-        (file,), (offset,), (size,) = records.locate(np.zeros(1, np.int64))
+        for record in range(records.num_records):
+            try:
+                return self._floats_of(records, record, decoding)
+            except TransformFailed:
+                raise
+            except DataError:
+                if not decoding.skip_bad or record + 1 == records.num_records:
+                    raise
+        return False
+
+    @staticmethod
+    def _floats_of(records: RecordSet, record: int, decoding: Decoding) -> bool:
+        (file,), (offset,), (size,) = records.locate(np.array([record]))
         path = records.paths[int(file)]
         with open_reader(path) as reader:
             payload = read_payload(reader, int(offset), size=int(size))
@@ -139,6 +152,7 @@ class WorkerData:
     def train(self, epoch: int, first: int) -> Iterator[Batch]:
         """This worker's batches of an epoch, from step ``first`` on."""
         self._epoch = epoch
+        self._first_epoch = epoch if self._first_epoch < 0 else self._first_epoch
         kept = self._train_kept
         self._fill()
         batches: Iterator[Batch]
@@ -157,14 +171,16 @@ class WorkerData:
         if self._flow is None or self._flow_at != (epoch, first):
             self._end_flow()
             self._flow = self._feed.play(self._flow_parts(epoch, first), self._validation_part(epoch))
-        self._flow_at = None
+        self._flow_at, flow, whole = None, self._flow, False
         try:
             for _ in range(first, self.plan.steps):
-                yield next(self._flow)
-            self._flow_at = (epoch + 1, 0)
+                yield next(flow)
+            whole = True
         finally:
-            if self._flow_at is None or self._is_cut(epoch) or epoch + 1 >= self._experiment.training.epochs:
-                self._end_flow()
+            if self._flow is flow:  # else another epoch was begun before this generator was closed
+                self._flow_at = (epoch + 1, 0)
+                if not whole or self._is_cut(epoch) or epoch + 1 >= self._experiment.training.epochs:
+                    self._end_flow()
 
     def _end_flow(self) -> None:
         if self._flow is not None:
@@ -173,9 +189,9 @@ class WorkerData:
 
     def _filling(self, kept: Kept, planned: list[Rows]) -> Iterator[Batch]:
         """Stream ``planned`` and keep it. What else is missing is streamed behind it, for `_fill`."""
-        others = fill_rows(kept, planned)
+        others = kept.fill_rows(planned, self.plan.rows_per_worker)
         part = Part(f"keep {self._epoch}", len(planned) + len(others), lambda: [*planned, *others])
-        stream = self._feed.play([part], self._validation_part(self._epoch))
+        stream = self._feed.play([part])
         for rows in planned:
             batch = next(stream)
             kept.add(rows, batch)
@@ -183,7 +199,7 @@ class WorkerData:
         self._left_to_keep = zip(others, stream, strict=True)
 
     def _fill(self) -> None:
-        """Keep what is still missing: between epochs, when most of it has been decoded already."""
+        """Keep what is still missing: between epochs, when much of it has been decoded already."""
         left, self._left_to_keep = self._left_to_keep, iter(())
         for rows, batch in left:
             assert self._train_kept is not None
@@ -191,33 +207,36 @@ class WorkerData:
 
     def validation(self) -> Iterator[Batch]:
         """This worker's part of the validation records, each once over all workers; padding has weight 0."""
+        self._validated = True
         if self._validation_kept is None:
-            batches: list[Batch] = []
+            kept: list[Batch] = []
             for batch in self._feed.play(self._validation_parts(), self._next_training()):
                 if self._keeps_validation:  # a copy: the object store has other uses for its memory
-                    batches.append(replace(batch, images=batch.images.copy(), labels=batch.labels.copy()))
+                    kept.append(batch.copy())
                 self._note(batch)
                 yield batch
-            self._validation_kept = batches if self._keeps_validation else None
+            self._validation_kept = kept if self._keeps_validation else None
         else:
             for batch in self._validation_kept:
                 self._note(batch)
-                yield batch
+                yield batch.copy()  # a loop may change what it gets
         self._fill()
 
     def close(self) -> None:
-        """End what is streamed and what was started ahead."""
+        """End what is streamed and what was started ahead, and let go of what is kept."""
         self._left_to_keep = iter(())
+        self._validation_kept = None
+        self.__dict__.pop("_train_kept", None)
         self._end_flow()
-        self._feed.close()
+        if "_feed" in self.__dict__:  # else nothing was ever read
+            self._feed.close()
 
     # Streams
 
     @cached_property
     def _feed(self) -> Feed:
         # When a stream's last tasks are under way, those of the next may queue up behind them.
-        cpus = self._experiment.data.cpus
-        tasks = tasks_in_flight(1.0 if cpus == "auto" else cpus)
+        tasks = tasks_in_flight(self._experiment.data.read_cpus)
         return Feed(self._open_part, lead=tasks * self._task_batches)
 
     def _open_part(self, part: Part) -> Stream:
@@ -230,9 +249,11 @@ class WorkerData:
         return task_batches(self.plan.rows_per_worker, self._train_decoding.row_bytes)
 
     def _is_cut(self, epoch: int) -> bool:
-        """Whether the validation records are streamed after an epoch, by a loop like raymx's own."""
-        first_time = self._validation_kept is None and epoch == self._epoch
-        return "validation" in self.sets and (first_time or not self._keeps_validation)
+        """Whether the validation records are probably streamed after an epoch: the loop is one that validates."""
+        if "validation" not in self.sets or (self._keeps_validation and self._validation_kept is not None):
+            return False
+        first_time = epoch == self._first_epoch
+        return first_time or (self._validated and not self._keeps_validation)
 
     def _flow_parts(self, epoch: int, first: int) -> Iterator[Part]:
         """The steps from here to an epoch that is cut, or to the end, in streams that are quickly planned."""
@@ -274,7 +295,8 @@ class WorkerData:
     def _next_training(self) -> Part | None:
         """What follows the validation records."""
         following = self._epoch + 1
-        if following >= self._experiment.training.epochs or self._train_kept is not None:
+        within = self._flow is not None  # an epoch is under way
+        if within or following >= self._experiment.training.epochs or self._train_kept is not None:
             return None
         return next(self._flow_parts(following, 0))
 
@@ -289,8 +311,8 @@ class WorkerData:
         """Of this worker's part."""
         if "validation" not in self.sets:
             return 0
-        return Kept.size(-(-self.records("validation").num_records // self._share.num_workers),
-                         self._validation_decoding)
+        rows, mine = self.plan.rows_per_worker, -(-self.records("validation").num_records // self._share.num_workers)
+        return Kept.size(-(-mine // rows) * rows, self._validation_decoding)
 
     @cached_property
     def _train_kept(self) -> Kept | None:

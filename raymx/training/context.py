@@ -185,7 +185,8 @@ class WorkerContext:
 
         ``part.scale`` is what to give ``backward`` as the gradient of a loss a row: weight * B / (real records of this
         global batch), so that the sum of all workers' gradients, times the optimizer's 1/B, is the mean over the real
-        records. In async it is weight * B / (this worker's real records).
+        records; bad ones that are skipped count as real there. In async it is weight * B / (this worker's usable
+        records).
         """
         first = self._step if epoch == self._epoch else 0
         self._epoch, self._step = epoch, first
@@ -222,9 +223,8 @@ class WorkerContext:
     def _stream(self, records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
         from raymx.data.stream import batches  # here, since importing ray.data takes more than a second
 
-        cpus = self.experiment.data.cpus
         return batches(records, rows, decoding, placement_group=self._place.placement_group,
-                       bundle_index=self._place.bundle_index, num_cpus=1.0 if cpus == "auto" else cpus)
+                       bundle_index=self._place.bundle_index, num_cpus=self.experiment.data.read_cpus)
 
     def _on_devices(self, batch: Batch) -> DeviceBatch:
         real = batch.real_local if self.asynchronous else batch.real_global
@@ -289,9 +289,9 @@ class WorkerContext:
     def close(self) -> None:
         """Let go of the store: the generation ends when nothing refers to it any more."""
         self.store = None
-        self._data.close()
         if self._trainer:
             self._trainer.close()
+        self._data.close()
 
     # For the trial, while the loop waits
 

@@ -122,10 +122,12 @@ def build_loss(experiment: Experiment) -> Loss:
         loss = loss() if isinstance(loss, type) else loss
     if isinstance(loss, gluon.HybridBlock):
         loss.hybridize()
-    if experiment.precision.dtype != "float16":
+    dtype = experiment.precision.dtype
+    if dtype == "float32":
         return loss
-    # Gluon's softmax loss stays float16 for float16 input, and overflows.
-    return lambda outputs, labels: loss(outputs.astype("float32"), labels)
+    # Labels are float32, and MXNet mixes no types. Gluon's softmax loss stays float16 for float16 input, and overflows.
+    wide = "float32" if dtype == "float16" else dtype
+    return lambda outputs, labels: loss(outputs.astype(wide), labels.astype(wide))
 
 
 def build_metric(experiment: Experiment) -> tuple[str, Metric]:
@@ -146,6 +148,7 @@ def _top5(outputs: Any, labels: Any) -> Any:
 
 
 def _mse(outputs: Any, labels: Any) -> Any:
+    outputs = outputs.astype("float32")
     return ((outputs.reshape((outputs.shape[0], -1)) - labels.reshape((outputs.shape[0], -1))) ** 2).mean(axis=1)
 
 

@@ -20,11 +20,12 @@ class Prepare(gluon.HybridBlock):
     def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: str, *, ready: bool = False) -> None:
         super().__init__()
         self._dtype, self._ready = dtype, ready
-        with self.name_scope():
-            self.mean = self.params.get_constant("mean", [[[[m]] for m in mean]])
-            self.std = self.params.get_constant("std", [[[[s]] for s in std]])
+        if not ready:
+            with self.name_scope():
+                self.mean = self.params.get_constant("mean", [[[[m]] for m in mean]])
+                self.std = self.params.get_constant("std", [[[[s]] for s in std]])
 
-    def hybrid_forward(self, F: Any, x: Any, *mirror: Any, mean: Any, std: Any) -> Any:
+    def hybrid_forward(self, F: Any, x: Any, *mirror: Any, mean: Any = None, std: Any = None) -> Any:
         if not self._ready:
             x = F.cast(F.transpose(x, axes=(0, 3, 1, 2)), "float32")
             x = F.broadcast_div(F.broadcast_sub(x, mean), std)
