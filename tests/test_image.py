@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 from raymx.data import image as image_module
 from raymx.data.augment import Draw, colour_matrix, draw, generator, offset
 from raymx.data.image import Pixels, decode, decode_full, decode_into, probe
+from raymx.data.reading import iter_payloads
+from raymx.data.recordio import unpack
 from raymx.errors import DataError
 from raymx.schema import Augment
 
@@ -416,3 +419,21 @@ def test_colours_are_the_matrix_with_saturation(channels: int) -> None:
         expected = np.clip(plain @ matrix[:, :channels].T + matrix[:, channels], 0, 255)
         out = into(image, Pixels((channels, 20, 20), augment=augment), record)
         assert np.abs(out - expected).max() < 1.6  # OpenCV's fixed point
+
+
+@pytest.mark.parametrize("name", ["captcha/train.rec", "captcha/val.rec", "detection/val.rec"])
+def test_files_of_others_decode_as_in_mxnet(name: str) -> None:
+    mx = pytest.importorskip("mxnet")
+    path = JPEGS.parent / "recordio" / name
+    if not path.exists():
+        pytest.skip("no files by other writers here")
+    for payload in itertools.islice(iter_payloads(str(path)), 50):
+        record = unpack(payload)
+        header, image = mx.recordio.unpack(bytes(payload))
+        assert record.id == header.id
+        np.testing.assert_array_equal(record.label, np.atleast_1d(header.label))
+        assert bytes(record.image) == image
+        for channels in (1, 3):
+            expected = mx.image.imdecode(image, flag=int(channels == 3)).asnumpy()
+            assert difference(decode_full(record.image, channels, "here"), expected) < 0.5
+    assert len(record.label) == (19 if name.startswith("detection") else len(record.label))

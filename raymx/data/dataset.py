@@ -191,7 +191,7 @@ def _write_one(dataset: ray.data.Dataset, path: str, overwrite: bool) -> list[st
     if there and not overwrite:
         raise DataError(f"{there[0]} exists: choose another path, or give overwrite=True")
     with files.errors_name(path, "written"):
-        system, place = _file_system(path)
+        system, place = file_system(path)
         _make_folder(system, os.path.dirname(place))
     with _task_errors():
         tables = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
@@ -206,7 +206,7 @@ def _write_folder(dataset: ray.data.Dataset, folder: str, overwrite: bool) -> li
         raise DataError(f"{folder} has .rec files already: choose another folder, or give overwrite=True")
     hidden = f".writing-{uuid.uuid4().hex[:8]}"
     with files.errors_name(folder, "written"):
-        system, place = _file_system(folder)
+        system, place = file_system(folder)
         _make_folder(system, f"{place}/{hidden}")
     try:
         sink = _RecordSink(_inside(folder, hidden))
@@ -310,7 +310,7 @@ def _no_rows(path: str) -> DataError:
 
 
 def _cut(path: str) -> tuple[str, str]:
-    """A path without, and then, the options that may stand behind a URI."""
+    """(the path, without a last /; the options behind a URI, with their ?)."""
     base, mark, options = path.partition("?") if files.is_uri(path) else (path, "", "")
     return base.rstrip("/"), mark + options
 
@@ -320,8 +320,8 @@ def _inside(folder: str, name: str) -> str:
     return f"{base}/{name}{options}"
 
 
-def _file_system(path: str) -> tuple[Any, str]:
-    system, place = files._file_system(path) if files.is_uri(path) else (fs.LocalFileSystem(), path)
+def file_system(path: str) -> tuple[Any, str]:
+    system, place = files.file_system(path) if files.is_uri(path) else (fs.LocalFileSystem(), path)
     return system, place.rstrip("/")
 
 

@@ -51,7 +51,7 @@ def exists(path: str) -> bool:
     if not is_uri(path):
         return os.path.isfile(path)
     with errors_name(path, "read"):
-        system, place = _file_system(path)
+        system, place = file_system(path)
         return bool(system.get_file_info(place).is_file)
 
 
@@ -118,7 +118,7 @@ def _listing(names: Iterable[str], folder: str, wanted: str = RECORDS) -> str:
     return f"; {folder} has {', '.join(near)}" if near else f"; {folder} is empty"
 
 
-def _file_system(uri: str) -> tuple[Any, str]:
+def file_system(uri: str) -> tuple[Any, str]:
     """pyarrow's file system of a URI, and the path in it."""
     from pyarrow import fs
 
@@ -134,7 +134,7 @@ def _uri_files(uri: str) -> list[str]:
     fixed = next((at for at, part in enumerate(parts) if "*" in part or "[" in part), len(parts))
     folder, pattern = "/".join(parts[:fixed]), parts[fixed:] or [RECORDS]
     with errors_name(uri, "read"):
-        system, place = _file_system(folder + mark + options)
+        system, place = file_system(folder + mark + options)
         if fixed == len(parts) and system.get_file_info(place).is_file:
             return [uri]
         names = _uri_names(system, place, recursive=len(pattern) > 1)
@@ -222,7 +222,7 @@ class _UriReader(Reader):
     def __init__(self, path: str) -> None:
         self.path = path
         with errors_name(path, "read"):
-            system, place = _file_system(path)
+            system, place = file_system(path)
             self._file = system.open_input_file(place)
             self.size = int(self._file.size())
 
@@ -286,7 +286,7 @@ def _local_output(path: str) -> Iterator[BinaryIO]:
 @contextmanager
 def _uri_output(path: str) -> Iterator[BinaryIO]:
     with errors_name(path, "written"):
-        system, place = _file_system(path)
+        system, place = file_system(path)
         file = system.open_output_stream(place)
     try:
         yield file
