@@ -116,7 +116,7 @@ def test_an_unreachable_store_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     def unreachable(uri: str) -> None:
         raise OSError("When resolving region for bucket 'b': no network\nmore\nlines")
 
-    monkeypatch.setattr(files, "_file_system", unreachable)
+    monkeypatch.setattr(files, "file_system", unreachable)
     attempts: tuple[Callable[[], object], ...] = (
         lambda: expand(["s3://b/*.rec"]),
         lambda: open_reader("s3://b/a.rec"),

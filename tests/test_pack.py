@@ -411,7 +411,9 @@ def test_ctrl_c_leaves_nothing(photos: Path, tmp_path: Path) -> None:
         (photos / f"big/{number}.jpg").symlink_to(big)
     command = [sys.executable, "-m", "raymx.pack", str(photos), str(tmp_path / "out"), "--workers", "2"]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # tests in the background inherit "ignored"
     while not any(path.name.startswith(".out.") for path in tmp_path.iterdir()):
         assert process.poll() is None
         time.sleep(0.02)
