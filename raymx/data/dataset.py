@@ -191,7 +191,7 @@ def _write_one(dataset: ray.data.Dataset, path: str, overwrite: bool) -> list[st
     if there and not overwrite:
         raise DataError(f"{there[0]} exists: choose another path, or give overwrite=True")
     with files.errors_name(path, "written"):
-        system, place = file_system(path)
+        system, place = _system_of(path)
         _make_folder(system, os.path.dirname(place))
     with _task_errors():
         tables = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
@@ -206,7 +206,7 @@ def _write_folder(dataset: ray.data.Dataset, folder: str, overwrite: bool) -> li
         raise DataError(f"{folder} has .rec files already: choose another folder, or give overwrite=True")
     hidden = f".writing-{uuid.uuid4().hex[:8]}"
     with files.errors_name(folder, "written"):
-        system, place = file_system(folder)
+        system, place = _system_of(folder)
         _make_folder(system, f"{place}/{hidden}")
     try:
         sink = _RecordSink(_inside(folder, hidden))
@@ -320,7 +320,7 @@ def _inside(folder: str, name: str) -> str:
     return f"{base}/{name}{options}"
 
 
-def file_system(path: str) -> tuple[Any, str]:
+def _system_of(path: str) -> tuple[Any, str]:
     system, place = files.file_system(path) if files.is_uri(path) else (fs.LocalFileSystem(), path)
     return system, place.rstrip("/")
 
