@@ -126,6 +126,16 @@ def test_the_default_loop_with_a_users_net_loss_and_metric(trial: TrialByHand) -
     assert row["train_loss"] > 0
 
 
+@pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
+def test_weights_in_a_layout_of_onednns_own_reach_the_servers(trial: TrialByHand, store: str) -> None:
+    """The net has run one image before its keys are made; each validation changes the layout again."""
+    trial.begin(with_loop("", store=store, model={"net": "own_nets:convolution", "classes": 10}, training={
+        "epochs": 2, "global_batch_size": 64, "base_lr": 0.1, "loop": "default"}))
+    rows = trial.run()
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert rows[-1]["validation_accuracy"] > 0.3
+
+
 @pytest.mark.parametrize(("net", "reason"), [
     ("not_hybrid", "it is a Block and no HybridBlock"), ("breaks_hybrid", "asnumpy"), ("cheats", "differ")])
 def test_a_net_that_cannot_be_hybridized_trains_with_a_warning(trial: TrialByHand, net: str, reason: str) -> None:

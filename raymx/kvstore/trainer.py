@@ -126,7 +126,9 @@ class Trainer:
 
     def _init_keys(self) -> None:
         keys = list(range(len(self._params)))
-        self._store.init(keys, [param.list_data()[0] for _, param in self._params])
+        # Copies, since inference on a CPU may leave a weight in oneDNN's own layout: a dist store cannot push that, and
+        # MXNet's engine drops the error. A copy has the plain layout, and stays apart from what the net does next.
+        self._store.init(keys, [param.list_data()[0].copy() for _, param in self._params])
         for key, (_, param) in enumerate(self._params):
             self._store.pull(key, out=param.list_data(), priority=-key)
         mx.nd.waitall()
