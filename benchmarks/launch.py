@@ -95,14 +95,18 @@ class Warm:
         self._trial = actor.remote(config=self._config("dist_sync"))
         self.step()
 
-    def _config(self, store: str) -> dict[str, Any]:
+    def _config(self, store: str, **sections: Any) -> dict[str, Any]:
         self._runs += 1
-        return {"experiment": self._parse(experiment(store), self._folder).to_dict(), "directory": self._folder,
+        raw = experiment(store) | sections
+        return {"experiment": self._parse(raw, self._folder).to_dict(), "directory": self._folder,
                 "gpus_per_worker": 0, "run_id": str(self._runs)}
 
-    def begin(self, store: str) -> float:
-        """Re-form for a store type and take the first step; seconds to dissolve the old generation and form the new."""
-        self._get(self._trial.reset.remote(self._config(store)))
+    def begin(self, store: str, **sections: Any) -> float:
+        """Re-form for a store type, with other ``sections`` of the experiment, and take the first step.
+
+        Seconds to dissolve the old generation and form the new one.
+        """
+        self._get(self._trial.reset.remote(self._config(store, **sections)))
         return float(self.step()["form_s"])
 
     def step(self) -> dict[str, Any]:

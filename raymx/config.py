@@ -176,16 +176,21 @@ def _explain(raw: dict[str, Any], detail: Any) -> Iterator[tuple[str, str]]:
 def _locate(raw: Any, location: tuple[str | int, ...]) -> tuple[str, type[Section], FieldInfo | None, Any]:
     """Dotted key, the section it is in, its field (None: there is no such key) and the value given.
 
-    What lies below a key (an item of its list, a branch of its union) counts as that key.
+    What lies below a key (an item of its list, a branch of its union) counts as that key, but for a mapping where a
+    section is one of the branches.
     """
     section: type[Section] = Experiment
     field: FieldInfo | None = None
     path: list[str] = []
-    for part in location:
+    parts = iter(location)
+    for part in parts:
         path.append(str(part))
         field = section.model_fields.get(str(part))
         raw = raw.get(part) if isinstance(raw, dict) else None
         inner = _section_of(field)
+        if inner is None and isinstance(raw, dict):
+            inner = _section_among(field)
+            next(parts, None)   # the branch's name
         if inner is None:
             break
         section = inner
@@ -206,13 +211,21 @@ def _dotted_keys(section: type[Section], prefix: str = "") -> list[str]:
     found: list[str] = []
     for name, field in section.model_fields.items():
         inner = _section_of(field)
-        found += _dotted_keys(inner, f"{prefix}{name}.") if inner else [prefix + name]
+        found += [] if inner else [prefix + name]
+        inner = inner or _section_among(field)
+        found += _dotted_keys(inner, f"{prefix}{name}.") if inner else []
     return [key for key in found if key != "directory"]
 
 
 def _section_of(field: FieldInfo | None) -> type[Section] | None:
     annotation = field.annotation if field else None
     return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+
+
+def _section_among(field: FieldInfo | None) -> type[Section] | None:
+    """The section that a key takes beside a plain value."""
+    branches = (getattr(branch, "__origin__", branch) for branch in get_args(field.annotation if field else None))
+    return next((kind for kind in branches if isinstance(kind, type) and issubclass(kind, Section)), None)
 
 
 def _choices(field: FieldInfo) -> tuple[str, ...]:

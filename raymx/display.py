@@ -31,8 +31,8 @@ class Display:
     def head(self, experiment: Experiment, plan: Plan, started: str) -> None:
         """What is going to run, and where; ``started`` says so when raymx started Ray itself."""
         self._epochs = experiment.training.epochs
-        workers, servers = len(plan.worker_bundles), len(plan.server_bundles)
-        roles = count(workers, "worker") + (f" and {count(servers, 'server')}" if servers else "")
+        servers = len(plan.server_bundles)
+        roles = plan.roles.workers_in_words + (f" and {count(servers, 'server')}" if servers else "")
         self.say(f"raymx {__version__}: {experiment.name}, {experiment.model.net}, {roles}, "
                  f"{rules.resolved_store_type(experiment)}, {experiment.precision.dtype}")
         if started:
@@ -75,8 +75,10 @@ class Display:
 
 def live_line(progress: Mapping[str, Any], epochs: int) -> str:
     """One line of at most about 100 columns."""
-    if progress.get("phase") != "training" or not progress.get("steps"):
-        return "forming the KVStore ..." if progress.get("phase") == "forming" else "waiting for the first batch ..."
+    phase = progress.get("phase")
+    if phase != "training" or not progress.get("steps"):
+        return {"forming": "forming the KVStore ...", "waiting": "waiting for room in the cluster ...",
+                "leaving": "moving to other nodes ..."}.get(str(phase), "waiting for the first batch ...")
     done = progress["step"] / progress["steps"]
     filled = round(done * BAR)
     speed, loss = progress.get("samples_per_sec"), progress.get("loss")
@@ -89,7 +91,7 @@ def row_line(row: Mapping[str, Any], epochs: int) -> str:
     """A result in one line: the metrics, then what it cost."""
     metrics = "  ".join(f"{name} {value:.4f}" for name, value in row.items()
                         if name.startswith(("train_", "validation_")) and isinstance(value, float)
-                        and name != "train_s" and not math.isnan(value))
+                        and name != "train_s" and not name.endswith("_samples") and not math.isnan(value))
     speed = row.get("samples_per_sec")
     cost = f"  {speed:,.0f} samples/s" if speed and not math.isnan(speed) else ""
     return f"epoch {row.get('epoch', math.nan):g}/{epochs}  {metrics}{cost}"

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import UserDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -242,12 +243,13 @@ class Run:
         from raymx.trial import Trial
         from raymx.watch import TuneHooks
 
-        space = {"experiment": placed.to_dict(), "directory": self.experiment.directory,
+        # Of what a restored trial is given anew, Tune takes the objects and leaves plain data as they were saved.
+        space = {"experiment": UserDict(placed.to_dict()), "directory": self.experiment.directory,
                  "gpus_per_worker": gpus, "run_id": folder}
+        results.record(self._storage_path, folder, self.experiment)
         if self._resume is not None:
             return tune.Tuner.restore(os.path.join(self._storage_path, folder), Trial, resume_unfinished=True,
                                       resume_errored=True, param_space=space)
-        results.record(self._storage_path, folder, self.experiment)
         metric, mode = results.best_metric(self.experiment)
         return tune.Tuner(
             Trial, param_space=space, tune_config=tune.TuneConfig(reuse_actors=True),

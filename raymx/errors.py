@@ -27,8 +27,19 @@ class KVStoreError(RaymxError):
     """A KVStore generation could not be formed, or one of its roles ended."""
 
 
+class RoleLost(KVStoreError):
+    """The process of a role died, or its node did: the run goes on from its newest checkpoint."""
+
+
 class TrainingError(RaymxError):
     """The experiment's own code failed (net, loss, metric, loop, optimizer); the text carries its traceback."""
+
+    place: tuple[int, int] | None = None
+    """(epoch, step) where it was raised, when that is known."""
+
+
+class StallError(TrainingError):
+    """A loop stood still for longer than ``failures.stall_timeout_s``."""
 
 
 class CheckpointError(RaymxError):

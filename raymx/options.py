@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from functools import partial
 
 from raymx import yaml_text
 from raymx.config import FLAGS
@@ -53,11 +55,12 @@ def overrides(args: argparse.Namespace) -> dict[str, object]:
 
 def _add_mxnet_flags(group: argparse._ArgumentGroup) -> None:
     def add(*flags: str, metavar: str, help: str) -> None:
-        read = str if flags[0] in _TEXT_FLAGS else _gpus if flags[0] == "--gpus" else _yaml
-        group.add_argument(*flags, metavar=metavar, type=read, help=f"{help} ({FLAGS[flags[0]]})")
+        key = FLAGS[flags[0]]
+        read = str if flags[0] in _TEXT_FLAGS else _gpus if flags[0] == "--gpus" else partial(_flag_value, key)
+        group.add_argument(*flags, metavar=metavar, type=read, help=f"{help} ({key})")
 
     add("--kv-store", metavar="TYPE", help="KVStore type: auto, local, device, dist_sync, dist_async, ...")
-    add("--num-workers", "-n", metavar="N", help="number of workers")
+    add("--num-workers", "-n", metavar="N", help="number of workers; MIN:MAX such as 2:8 for an elastic run")
     add("--num-servers", "-s", metavar="N", help="number of servers")
     add("--gpus", metavar="IDS", help="GPUs of each worker as a list of ids: 0,1 is two GPUs (Ray chooses which), 0 is "
         "one, auto is what there is")
@@ -80,12 +83,18 @@ def _dest(flag: str) -> str:
     return flag.lstrip("-").replace("-", "_")
 
 
-def _yaml(text: str) -> object:
+def _flag_value(key: str, text: str) -> object:
     """A flag's value; what is wrong with it is said by the experiment's own checks, which name the flag."""
     try:
-        return yaml_text.parse(text, "value")
+        return _value(key, text, "value")
     except ExperimentError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _value(key: str, text: str, source: str) -> object:
+    """YAML, but for 2:8 workers, which YAML 1.1 takes for a number to the base 60."""
+    ends = re.fullmatch(r"([0-9]+):([0-9]+)", text.strip()) if key == "resources.workers" else None
+    return {"min": int(ends[1]), "max": int(ends[2])} if ends else yaml_text.parse(text, source)
 
 
 def _gpus(text: str) -> int | str:
@@ -107,4 +116,4 @@ def _setting(text: str) -> tuple[str, object]:
     key = key.strip()
     if not equals or not all(key.split(".")):
         raise ExperimentError(f"--set {text}: it must be KEY=VALUE with a dotted key, such as training.base_lr=0.1")
-    return key, yaml_text.parse(value, f"--set {text}")
+    return key, _value(key, value, f"--set {text}")

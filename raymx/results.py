@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from raymx import __version__, rules, yaml_text
+from raymx import __version__, rules, sizing, yaml_text
 from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError, KVStoreError, RaymxError
 from raymx.training.checkpoint import PARAMETERS
@@ -62,13 +62,12 @@ def newest_run(storage: str, name: str) -> str:
 
 
 def check_same(experiment: Experiment, path: str) -> None:
-    """Raise ExperimentError when a run was of another experiment: it goes on as what it was."""
-    before, now = _flat(experiment_of(path).to_dict()), _flat(experiment.to_dict())
-    changed = [f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
-               for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    """Raise ExperimentError when a run was of another experiment: what it computes must be what it was."""
+    changed = sizing.resume_problems(experiment_of(path), experiment)
     if changed:
         raise ExperimentError(f"--resume goes on with the experiment of {path} as it was, but\n  "
-                              + "\n  ".join(changed) + "\ntake these changes back, or start a new run")
+                              + "\n  ".join(changed) + "\ntake these changes back, or start a new run; only "
+                              + ", ".join(sizing.RESUME_MAY_CHANGE) + " may change")
 
 
 def best_metric(experiment: Experiment) -> tuple[str, str]:
@@ -152,16 +151,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def _filesystem(path: str) -> tuple[Any, str]:

@@ -45,11 +45,14 @@ def problems(experiment: Experiment, *, gpus_available: int | None = None) -> li
 
 
 def resolved_store_type(experiment: Experiment) -> str:
-    """The KVStore type; ``auto`` is ``device`` for one worker and ``dist_sync`` for more."""
+    """The KVStore type; ``auto`` is ``device`` for one worker and ``dist_sync`` for more.
+
+    What may become more counts as more: a run does not change its kind of store on the way.
+    """
     kind = experiment.kvstore.type
     if kind != "auto":
         return kind
-    return "device" if experiment.resources.workers == 1 else "dist_sync"
+    return "device" if experiment.resources.max_workers == 1 else "dist_sync"
 
 
 def is_dist(experiment: Experiment) -> bool:
@@ -78,29 +81,33 @@ def batch_factor(experiment: Experiment) -> float:
     """What the learning-rate rule makes of the samples in one update: 1 at ``base_batch_size``.
 
     That is the global batch B, and in async B over the number of workers, each of whose pushes is an update of its
-    own: with the rate of B, two async workers took the default experiment to NaN.
+    own: with the rate of B, two async workers took the default experiment to NaN. An elastic experiment counts with
+    the workers that it starts with, until it is `raymx.sizing.sized`.
 
     Linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD". Square root: Krizhevsky 2014, "One weird trick for
     parallelizing convolutional neural networks".
     """
     training = experiment.training
-    batch = training.global_batch_size / (experiment.resources.workers if is_async(experiment) else 1)
+    batch = training.global_batch_size / (experiment.resources.min_workers if is_async(experiment) else 1)
     ratio = batch / (training.base_batch_size or training.global_batch_size)
     return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[training.lr_rule]
 
 
 def notes(experiment: Experiment) -> list[str]:
     """Sentences about settings that work, but perhaps not as expected."""
-    return [*_store_notes(experiment), *_length_notes(experiment), *_batch_notes(experiment), *_data_notes(experiment)]
+    return [*_store_notes(experiment), *_length_notes(experiment), *_batch_notes(experiment), *_data_notes(experiment),
+            *_restart_notes(experiment)]
 
 
 # What cannot work.
 
 def _store(experiment: Experiment) -> Iterator[Problem]:
-    kind, workers = resolved_store_type(experiment), experiment.resources.workers
+    kind, workers = resolved_store_type(experiment), experiment.resources.max_workers
     if not is_dist(experiment) and workers > 1:
+        grown = f", and a run of {experiment.resources.workers_in_words} may grow to that"
         yield Problem("kvstore.type", kind, f"this store lives inside one process, so {workers} workers would train "
-                      f"{workers} separate nets", "use dist_sync or dist_async, or resources.workers 1")
+                      f"{workers} separate nets{grown if experiment.resources.elastic else ''}",
+                      "use dist_sync, dist_async or auto, or resources.workers 1")
     if is_async(experiment) and not update_on_kvstore(experiment):
         yield Problem("kvstore.update_on_kvstore", "false",
                       f"{kind} needs the optimizer on the servers: a server without one aborts at the first push",
@@ -131,10 +138,16 @@ def _optimizer(experiment: Experiment) -> Iterator[Problem]:
 
 
 def _batch(experiment: Experiment) -> Iterator[Problem]:
-    batch, workers = experiment.training.global_batch_size, experiment.resources.workers
+    batch, workers = experiment.training.global_batch_size, _most_to_share(experiment)
     if batch < workers:
         yield Problem("training.global_batch_size", batch, f"it is shared by {workers} workers, and some would never "
                       "have a sample", f"use at least {workers}, or fewer resources.workers")
+
+
+def _most_to_share(experiment: Experiment) -> int:
+    """The most workers that share ``global_batch_size``: with keep_per_worker the batch grows with more than min."""
+    resources = experiment.resources
+    return resources.min_workers if resources.on_resize == "keep_per_worker" else resources.max_workers
 
 
 def _devices(experiment: Experiment, gpus_available: int | None) -> Iterator[Problem]:
@@ -192,15 +205,32 @@ def _length_notes(experiment: Experiment) -> Iterator[str]:
 
 
 def _batch_notes(experiment: Experiment) -> Iterator[str]:
-    resources, batch = experiment.resources, experiment.training.global_batch_size
-    rows = math.ceil(batch / resources.workers)
+    resources, batch, workers = experiment.resources, experiment.training.global_batch_size, _most_to_share(experiment)
+    rows = math.ceil(batch / workers)
     devices = resources.gpus_per_worker or resources.cpu_devices_per_worker
-    if batch >= resources.workers and isinstance(devices, int) and rows < devices:
+    if batch >= workers and isinstance(devices, int) and rows < devices:
         yield (f"A worker has {rows} rows of the global batch of {batch} and {devices} devices: some devices have no "
                "sample of their own.")
+    if resources.on_resize == "keep_per_worker" and not resources.elastic:
+        yield (f"resources.on_resize is keep_per_worker, but resources.workers is always {resources.max_workers}: it "
+               "changes nothing.")
 
 
 def _data_notes(experiment: Experiment) -> Iterator[str]:
     augment = experiment.data.augment
     if augment.pad and (augment.random_resized_crop or not augment.rand_crop):
         yield f"data.augment.pad is {augment.pad}, but only rand_crop can reach into it: it changes nothing."
+
+
+def _restart_notes(experiment: Experiment) -> Iterator[str]:
+    """What a run that goes on from a checkpoint, after a failure or with another number of workers, does not have."""
+    checkpoint, optimizer = experiment.checkpoint, experiment.training.optimizer
+    within_epochs = checkpoint.every_steps is not None or checkpoint.every_s is not None
+    if experiment.kvstore.compression.type == "2bit" and (experiment.resources.elastic or within_epochs):
+        yield ("What 2bit compression has not sent yet lives inside MXNet and is in no checkpoint: each restart or "
+               "resize drops it once, less than kvstore.compression.threshold an element where gradients are below "
+               "that.")
+    scale = optimizer.arguments.get("batch_scale")
+    if optimizer.name == "lbsgd" and isinstance(scale, int | float) and scale > 1:
+        yield (f"lbsgd gathers the gradients of {scale:g} updates (batch_scale), and those are in no checkpoint: each "
+               "restart or resize drops what is gathered.")

@@ -16,7 +16,9 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -342,14 +344,70 @@ class KVStore(Section):
         return other.get(value.lower(), value.lower())
 
 
+class WorkerRange(Section):
+    """How many workers an elastic run may have: it starts with ``min`` and grows to ``max``."""
+
+    min: Count
+    max: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> WorkerRange:
+        if self.min > self.max:
+            raise ValueError("max must be at least min")
+        return self
+
+
+def _number_or_range(value: object) -> str:
+    return "range" if isinstance(value, dict | WorkerRange) else "number"
+
+
+def _range_of_one(value: int | WorkerRange) -> int | WorkerRange:
+    return value.min if isinstance(value, WorkerRange) and value.min == value.max else value
+
+
 class Resources(Section):
     """Workers, and the CPUs and GPUs of each."""
 
-    workers: Count = 1
+    workers: Annotated[
+        Annotated[Count, Tag("number")] | Annotated[WorkerRange, Tag("range")],
+        Discriminator(_number_or_range), AfterValidator(_range_of_one),
+        Field(description="a whole number, at least 1, or {min: 2, max: 8} for an elastic run")] = 1
+    standby: AutoFlag = "auto"
+    on_resize: Literal["keep_global", "keep_per_worker"] = "keep_global"
+    resize_cooldown_s: NotNegative = 30.0
     cpus_per_worker: Count = 1
     gpus_per_worker: Annotated[Annotated[int, Field(ge=0)] | Literal["auto"],
                                Field(description="a whole number, at least 0, or auto")] = 0
     cpu_devices_per_worker: Count = 1
+
+    @property
+    def min_workers(self) -> int:
+        """The workers that a run starts with, and never has fewer."""
+        return self.workers.min if isinstance(self.workers, WorkerRange) else self.workers
+
+    @property
+    def max_workers(self) -> int:
+        """The most workers that a run ever has."""
+        return self.workers.max if isinstance(self.workers, WorkerRange) else self.workers
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the number of workers may change within a run."""
+        return self.max_workers > self.min_workers
+
+    @property
+    def workers_in_words(self) -> str:
+        """``2 workers``, ``2 to 8 workers``."""
+        if self.elastic:
+            return f"{self.min_workers} to {self.max_workers} workers"
+        return f"{self.max_workers} worker{'' if self.max_workers == 1 else 's'}"
+
+
+class Failures(Section):
+    """When a run is given up: lost processes and nodes do not count, and a run goes on without them."""
+
+    max: Annotated[int, Field(ge=0, description="a whole number, at least 0")] = 3
+    stall_timeout_s: Positive = 600.0
 
 
 class Report(Section):
@@ -359,8 +417,13 @@ class Report(Section):
 
 
 class Checkpoint(Section):
-    """Which checkpoints stay: the last, and the ``keep_best`` with the best ``metric``."""
+    """Which checkpoints stay: the last, and the ``keep_best`` with the best ``metric``.
 
+    ``every_steps`` and ``every_s`` are for those within an epoch, which stay until the next one is there.
+    """
+
+    every_steps: Annotated[Count | None, Field(description="a whole number, at least 1, or null")] = 200
+    every_s: Annotated[Positive | None, Field(description="a number above 0, or null")] = 300.0
     keep_best: Count = 2
     metric: Annotated[Text | None, Field(description="the name of a reported metric, or null")] = None
     mode: Literal["max", "min"] | None = None
@@ -377,6 +440,7 @@ class Experiment(Section):
     precision: Precision = Precision()
     kvstore: KVStore = KVStore()
     resources: Resources = Resources()
+    failures: Failures = Failures()
     report: Report = Report()
     checkpoint: Checkpoint = Checkpoint()
     directory: str = Field(default="", exclude=True)

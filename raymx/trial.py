@@ -1,102 +1,129 @@
-"""One Tune trial owns one role group, and turns its loops' events into rows of results."""
+"""One Tune trial owns one role group: it trains through failures and resizes, and turns reports into rows."""
 
 from __future__ import annotations
 
-import math
+import contextlib
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import ray
+from pyarrow import fs
 from ray import tune
 from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT
 
-from raymx.cluster import placement
+from raymx import rows
+from raymx.cluster import incidents, placement
+from raymx.cluster.answers import Answers, total
 from raymx.cluster.board import Board
+from raymx.cluster.crew import Crew
+from raymx.cluster.elastic import Decision, Failure
 from raymx.cluster.generation import Generation
-from raymx.cluster.group import Interrupted, RoleGroup
+from raymx.cluster.group import Interrupted
+from raymx.cluster.stall import StallWatch
 from raymx.config import Experiment, parse_experiment
-from raymx.errors import DataError, KVStoreError, TrainingError
-from raymx.kvstore import env
-from raymx.kvstore.state import Layout, OptimizerState, cut, join, rekey
+from raymx.errors import KVStoreError, RaymxError, TrainingError
 from raymx.training import checkpoint
 from raymx.training.channel import Event
+from raymx.training.checkpoints import Checkpoints
 
 POLL_S = 0.25
 FINISH_TIMEOUT_S = 5.0      # for what a loop still does after its last report
+WRITE_TIMEOUT_S = 30.0      # for a checkpoint that is being written when the trial ends
 
 
 class Trial(tune.Trainable):
     """Trains one experiment. Its config: ``experiment`` and ``directory`` (see raymx.config), ``gpus_per_worker``
     (a number) and ``run_id`` (of the run's `Board`).
 
-    A step ends where the loops report: for raymx's own loop, at an epoch's end.
+    A step ends where the loops report: for raymx's own loop, at an epoch's end. What goes wrong in it is mended in it,
+    as far as `raymx.cluster.elastic` says.
     """
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> tune.PlacementGroupFactory:
-        """All of the trial's resources as one placement group, which Tune schedules whole."""
+        """The trial's least resources as one placement group, which Tune schedules whole."""
         plan = placement.plan(parse_experiment(config["experiment"], config["directory"]), config["gpus_per_worker"])
         return tune.PlacementGroupFactory([dict(bundle) for bundle in plan.bundles], strategy=plan.strategy)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Start the role processes; the generation is formed by the first step, once it is known what to restore."""
+        self._crew = Crew(ray.util.get_current_placement_group())
         self._configure(config)
-        self._group = RoleGroup(ray.util.get_current_placement_group(), self._plan)
-        self._group.start(self._experiment, self._gpus)
+        self._crew.start()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """End this generation in good order; the next one is formed in the same warm processes."""
         begun = time.monotonic()
-        self._group.dissolve()
+        self._crew.group.dissolve()
+        self._checkpoints.close()
         self._configure(new_config)
-        self._group.plan = self._plan
         self._form_s = time.monotonic() - begun
         return True
 
     def _configure(self, config: Mapping[str, Any]) -> None:
         self._experiment: Experiment = parse_experiment(config["experiment"], config["directory"])
-        self._gpus: int = config["gpus_per_worker"]
-        self._plan = placement.plan(self._experiment, self._gpus)
+        self._sized = self._experiment          # as the generation that runs has it
+        gpus: int = config["gpus_per_worker"]
+        self._crew.configure(self._experiment, gpus, placement.plan(self._experiment, gpus))
         self._board = Board(config["run_id"])
+        self._name = f"{config['run_id']}/{self.trial_id}"
+        self._checkpoints = Checkpoints(*self._place(), self._name)
+        self._given: str | None = None          # the folder of the checkpoint that Tune restores
         self._saved: checkpoint.Saved | None = None
-        self._names: list[str] = []             # of the servers' keys
-        self._sizes: dict[int, int] = {}        # elements of each of them
+        self._sought = self._is_saved = False   # whether it was looked for; whether it is of where the loops wait now
+        self._failure: Failure | None = None    # what ended the last generation, until the next one is formed
+        self._failed_at = 0.0
+        self._answers: Answers | None = None
         self._metrics: dict[str, float] = {}    # the last of each: Tune expects its objective in every row
+        before = self._board.read(self.trial_id)        # of this trial, when its process had died
+        self._notes: list[str] = before.get("notes", [])
+        self._crew.history = incidents.history(before)
         self._warnings: list[str] = []
         self._pausing = self._finished = False
-        self._form_s = 0.0                      # to dissolve the last generation and form this one
+        self._form_s, self._restarts = 0.0, 0   # to dissolve the last generation and form this one
         self._seen = (0, 0.0, 0)                # epoch, time and step of the first look since this epoch's first step
-        self._watched_at, self._more_steps = 0.0, 1
+        self._watched_at = 0.0
+        self._hold_off()
+
+    def _place(self) -> tuple[fs.FileSystem, str]:
+        """Where this trial's files are to stay."""
+        if self._storage is None:               # driven by hand
+            return fs.LocalFileSystem(), self.logdir
+        return self._storage.storage_filesystem, self._storage.trial_fs_path
 
     @property
     def _generation(self) -> Generation:
-        if self._group.generation is None:
+        if self._crew.group.generation is None:
             raise KVStoreError("no KVStore generation is formed")
-        return self._group.generation
+        return self._crew.group.generation
 
     # Steps
 
     def step(self) -> dict[str, Any]:
         """Go on until the loops' next report, and give its row."""
-        if self._pausing:       # saved already; Tune is about to end this process
-            return {**(self._last_result or {}), RESULT_DUPLICATE: True}
-        try:
-            return self._advance()
-        except Interrupted:         # nothing was trained yet, and Tune is about to end this process
-            return {**(self._last_result or {}), RESULT_DUPLICATE: True}
-        except BaseException:
-            self._group.kill()
-            raise
+        while not self._pausing:        # else saved already; Tune is about to end this process
+            try:
+                self._settle()
+                return self._next_row()
+            except Interrupted:         # nothing was trained since the last checkpoint, and Tune ends this process
+                break
+            except incidents.Leave:
+                self._crew.kill()
+                raise
+            except RaymxError as error:
+                self._failed(error)
+            except BaseException:
+                self._crew.kill()
+                raise
+        return self._same_row()
 
-    def _advance(self) -> dict[str, Any]:
-        if self._group.generation is None:
-            self._post("forming", {})
-            begun = time.monotonic()
-            self._group.form(self._experiment, self._gpus, self._saved, self._board.stop_requested)
-            self._form_s += time.monotonic() - begun
-        else:
-            self._generation.answer_all()
+    def _same_row(self) -> dict[str, Any]:
+        return {**(self._last_result or {}), RESULT_DUPLICATE: True}
+
+    def _next_row(self) -> dict[str, Any]:
         while True:
             events = self._generation.poll(POLL_S)
             if time.monotonic() - self._watched_at > POLL_S:
@@ -108,41 +135,6 @@ class Trial(tune.Trainable):
             if row is not None:
                 return row
 
-    def _let_on(self) -> None:
-        """Let held loops do some more steps while another loop posts nothing.
-
-        That one may be past its last boundary and wait inside MXNet for what the held ones have not pushed yet, or, in
-        async, at the barrier of an epoch's end. The steps double each time, so however far apart they are, they meet.
-        """
-        held = {rank: event for rank, event in self._generation.waiting().items() if event.kind == "held"}
-        if held:
-            self._more_steps *= 2
-            self._generation.answer({rank: event.count + self._more_steps for rank, event in held.items()})
-
-    def _watch(self) -> None:
-        """Show where the loops are, and look whether somebody wants the run to stop."""
-        self._watched_at = time.monotonic()
-        progress = self._generation.progress()
-        for report in progress:
-            self._warnings += [text for text in report.pop("warnings") if text not in self._warnings]
-        if progress:
-            self._post("training", progress[0] | {"samples_per_sec": self._speed(progress)})
-        if not self._pausing and self._board.stop_requested():
-            self._pausing, self._more_steps = True, 1
-            self._generation.hold()
-
-    def _post(self, phase: str, progress: Mapping[str, Any]) -> None:
-        self._board.post(self.trial_id, {"phase": phase, "warnings": self._warnings, **progress})
-
-    def _speed(self, progress: list[dict[str, Any]]) -> float | None:
-        """Samples a second since this epoch's first step was seen, all workers together."""
-        epoch, step, now = progress[0].get("epoch", 0), progress[0].get("step", 0), time.monotonic()
-        last_epoch, last_time, last_step = self._seen
-        if epoch != last_epoch or step < last_step or last_step == 0:
-            self._seen = (epoch, now, step)
-            return None
-        return (step - last_step) * self._experiment.training.global_batch_size / max(now - last_time, 1e-6)
-
     def _handle(self, events: list[Event]) -> dict[str, Any] | None:
         """Serve what all workers ask for; the row when it is a report."""
         kinds = {event.kind for event in events}
@@ -152,20 +144,190 @@ class Trial(tune.Trainable):
             raise TrainingError("the workers' loops are not at the same place: "
                                 + ", ".join(f"worker {rank} at {e.kind!r}" for rank, e in enumerate(events))
                                 + "; every worker must make the same calls of its context in the same order")
-        payloads = [event.payload for event in events]
-        kind = kinds.pop()
+        payloads, kind = [event.payload for event in events], kinds.pop()
         if kind == "report":
+            self._hold_off()
             return self._row(payloads)
         if kind == "end":
             self._finished = True
-            return {**(self._last_result or {}), RESULT_DUPLICATE: True}
-        answers: dict[str, Callable[[list[Any]], Any]] = {
-            "total": self._total, "install": self._install, "rate": self._set_rate, "data": _check_same_data}
-        self._generation.answer_all(answers[kind](payloads))
+            return self._same_row()
+        assert self._answers
+        self._generation.answer_all(self._answers.answer(kind, payloads))
         return None
 
+    # Generations
+
+    def _settle(self) -> None:
+        """Have a generation that runs: form one, change its size, or let the loops that wait go on."""
+        decision = self._crew.look(saved=self._is_saved, failure=self._failure)
+        running = self._crew.group.generation is not None
+        while not running and decision.action == "wait":
+            self._wait(decision)
+            decision = self._crew.look(failure=self._failure)
+        if decision.action == "leave":
+            self._checkpoints.wait(WRITE_TIMEOUT_S)
+            self._note(f"{decision.reason}: giving up its place, to go on elsewhere{self._from_where()}")
+            self._post("leaving", {})
+            raise incidents.Leave(decision.reason)
+        if decision.action in ("start", "restart", "grow", "shrink"):
+            self._form(decision)
+        elif running:
+            self._go_on()
+        self._is_saved = False
+
+    def _wait(self, decision: Decision) -> None:
+        self._post("waiting", {"reason": decision.reason})
+        if not self._notes or not self._notes[-1].endswith(decision.reason):
+            self._note(decision.reason)
+        self._stop_when_asked()
+        time.sleep(POLL_S)
+
+    def _form(self, decision: Decision) -> None:
+        begun, before = self._failed_at or time.monotonic(), self._sized.resources.min_workers
+        self._post("forming", {})
+        self._seek()
+        if decision.action == "start":
+            self._crew.wait_for_slots()
+            decision = self._crew.look()
+        self._sized = self._crew.form(decision, self._saved, self._next_hold(0), self._stop_when_asked)
+        self._answers = Answers(self._sized, self._generation, self._saved.optimizer if self._saved else None)
+        self._form_s += time.monotonic() - begun
+        self._restarts += decision.action == "restart"
+        self._failure, self._failed_at = None, 0.0
+        self._stall = StallWatch(self._experiment.failures.stall_timeout_s)
+        self._hold_off()
+        now = self._sized.resources.min_workers
+        if decision.action != "start" or now != before or self._saved:
+            self._note(incidents.line(decision, before, now, time.monotonic() - begun) + self._from_where())
+
+    def _seek(self) -> None:
+        """Find what to go on from, once."""
+        if not self._sought:
+            self._saved, warnings = self._checkpoints.newest(self._given)
+            self._warnings += warnings
+            self._metrics = dict(self._saved.metrics) if self._saved else {}
+            self._sought = True
+
+    def _from_where(self) -> str:
+        return f", from epoch {self._saved.epoch} step {self._saved.step}" if self._saved else ", from the beginning"
+
+    def _stop_when_asked(self) -> None:
+        if self._board.stop_requested():
+            raise Interrupted("stopped while no KVStore generation was running")
+
+    def _failed(self, error: RaymxError) -> None:
+        """Go on after it with the next generation, or raise it."""
+        self._failed_at = self._failed_at or time.monotonic()
+        failure = incidents.failure_of(error, self._crew)
+        decision = self._crew.failed(failure, trained=self._saved is not None or self._has_trained(failure))
+        if decision.action == "fail":
+            self._crew.kill()
+            self._checkpoints.wait(WRITE_TIMEOUT_S)
+            self._board.end(self.trial_id)
+            raise incidents.final(error, decision.reason)
+        self._failure = failure
+
+    def _has_trained(self, failure: Failure) -> bool:
+        """Whether a first step was done before it; its place counts the step that it was in."""
+        running = self._crew.group.generation
+        seen = running is not None and any(said.get("step") for said in running.progress.values())
+        return seen or (failure.place is not None and failure.place > (0, 1))
+
+    # Watching
+
+    def _watch(self) -> None:
+        """Show where the loops are, and look whether anything is to be done about it."""
+        self._show()
+        self._look_for_stalls()
+        if not self._pausing and self._board.stop_requested():
+            self._pausing = True
+            self._hold_now()
+        elif self._crew.due():
+            self._crew.add_standbys()
+            wanted = self._crew.look().action == "save" or self._save_is_due()
+            if wanted and not self._holding:
+                self._hold_now()
+
+    def _show(self) -> None:
+        self._watched_at = time.monotonic()
+        self._warn(self._generation.look())
+        if problem := self._checkpoints.take_problem():
+            self._warn([f"a checkpoint could not be written, the last good one stays: {problem}"])
+        if self._generation.progress:
+            first = self._generation.progress.get(0, {})
+            self._post("training", first | {"samples_per_sec": self._speed(first)})
+
+    def _look_for_stalls(self) -> None:
+        generation, timeout_s = self._generation, self._experiment.failures.stall_timeout_s
+        moves = {rank: said["moves"] for rank, said in generation.progress.items()}
+        still = self._stall.look(moves, generation.waiting(), len(generation.workers), time.monotonic())
+        if still:
+            raise incidents.stalled(still, timeout_s, self._write_stacks(incidents.stacks_of(generation)))
+
+    def _write_stacks(self, text: str) -> str:
+        """The path of a new file with it."""
+        filesystem, folder = self._place()
+        path = f"{folder}/stacks_{time.strftime('%H-%M-%S')}.txt"
+        with contextlib.suppress(OSError), filesystem.open_output_stream(path) as file:
+            file.write(text.encode())
+        return path
+
+    def _warn(self, texts: list[str]) -> None:
+        self._warnings += [text for text in texts if text not in self._warnings]
+
+    def _note(self, text: str) -> None:
+        """A line for the user about what changed."""
+        self._notes.append(text)
+        self._post("forming", {})
+
+    def _post(self, phase: str, progress: Mapping[str, Any]) -> None:
+        self._board.post(self.trial_id, {
+            "phase": phase, "warnings": self._warnings, "notes": self._notes,
+            "history": asdict(self._crew.history), **progress,
+            "saved": [self._saved.epoch, self._saved.step] if self._saved else None})
+
+    def _speed(self, progress: Mapping[str, Any]) -> float | None:
+        """Samples a second since this epoch's first step was seen, all workers together."""
+        epoch, step, now = progress.get("epoch", 0), progress.get("step", 0), time.monotonic()
+        last_epoch, last_time, last_step = self._seen
+        if epoch != last_epoch or step < last_step or last_step == 0:
+            self._seen = (epoch, now, step)
+            return None
+        return float((step - last_step) * self._sized.training.global_batch_size / max(now - last_time, 1e-6))
+
+    # Holding the loops
+
+    def _hold_off(self) -> None:
+        self._holding, self._more_steps, self._saved_at = False, 1, time.monotonic()
+
+    def _hold_now(self) -> None:
+        """Have the loops wait at their next boundary, wherever each is; they are then brought to one place."""
+        self._holding, self._more_steps = True, 1
+        self._generation.hold()
+
+    def _next_hold(self, count: int) -> int | None:
+        """The report number at whose boundary all loops wait for a checkpoint, when they are at ``count`` now."""
+        every_steps = self._experiment.checkpoint.every_steps
+        return None if every_steps is None else count + every_steps
+
+    def _save_is_due(self) -> bool:
+        every_s = self._experiment.checkpoint.every_s
+        return every_s is not None and time.monotonic() - self._saved_at >= every_s and not self._checkpoints.busy
+
+    def _let_on(self) -> None:
+        """Let held loops do some more steps while another loop posts nothing.
+
+        That one may be past its last boundary and wait inside MXNet for what the held ones have not pushed yet, or, in
+        async, at the barrier of an epoch's end. The steps double each time, so however far apart they are, they meet.
+        Where all were told to wait at the same boundary they meet there, however late the slowest is.
+        """
+        held = {rank: event for rank, event in self._generation.waiting().items() if event.kind == "held"}
+        if held and self._holding:
+            self._more_steps *= 2
+            self._generation.answer({rank: event.count + self._more_steps for rank, event in held.items()})
+
     def _held(self, events: list[Event]) -> dict[str, Any] | None:
-        """Bring all loops to one boundary: those behind go on to where the furthest one is."""
+        """Bring all loops to one boundary: those behind go on to where the furthest one is. There, save."""
         furthest = max(event.count for event in events)
         elsewhere = any(event.kind != "held" for event in events)
         behind = {rank: furthest + elsewhere for rank, event in enumerate(events)
@@ -173,117 +335,78 @@ class Trial(tune.Trainable):
         if behind:
             self._generation.answer(behind)
             return None
+        if not self._pausing:
+            self._take_in(self._snapshot())
+            assert self._saved
+            self._checkpoints.save(self._saved)
+            self._settle()
+            return None
         validation = {name: value for name, value in self._metrics.items() if name.startswith("validation_")}
-        return {"epoch": self._position(events), **validation, "num_workers": len(events), SHOULD_CHECKPOINT: True}
+        return {"epoch": rows.place(*events[0].payload), **validation, "num_workers": len(events),
+                SHOULD_CHECKPOINT: True}
 
-    @staticmethod
-    def _position(events: list[Event]) -> float:
-        """Epochs done, with the part of the current one."""
-        epoch, step, steps = events[0].payload
-        return round(epoch + step / steps, 4)
-
-    # What the loops ask for
-
-    @staticmethod
-    def _total(payloads: list[dict[str, Any]]) -> dict[str, Any]:
-        if any(payload.keys() != payloads[0].keys() for payload in payloads):
-            raise TrainingError("total() got different names in different workers: "
-                                + " / ".join(str(sorted(payload)) for payload in payloads))
-        return {name: sum(payload[name] for payload in payloads[1:]) + payloads[0][name] for name in payloads[0]}
-
-    def _install(self, payloads: list[Any]) -> None:
-        spec, self._sizes, self._names = payloads[0]
-        if any(sizes != self._sizes for _, sizes, _ in payloads):
-            raise TrainingError("the workers' nets differ in their parameters; a net must not depend on the rank")
-        restored: list[OptimizerState | None] = [None] * len(self._plan.server_bundles)
-        if self._saved:
-            keys = {name: key for key, name in enumerate(self._names)}
-            restored = list(cut(rekey(self._saved.optimizer, keys), self._layout(), self._sizes))
-        self._generation.on_servers("install", [spec] * len(restored), restored)
-
-    def _set_rate(self, payloads: list[float]) -> None:
-        self._generation.on_servers("set_learning_rate", [payloads[0]] * len(self._plan.server_bundles))
-
-    def _layout(self) -> Layout:
-        kvstore = self._experiment.kvstore
-        return Layout(len(self._plan.server_bundles), env.bigarray_bound(kvstore.env.model_dump()),
-                      compressed=kvstore.compression.type != "none")
+    def _go_on(self) -> None:
+        """Let the loops that wait go on."""
+        waiting = self._generation.waiting()
+        if waiting:
+            self._hold_off()
+            self._generation.answer_all(self._next_hold(max(event.count for event in waiting.values())))
 
     # Results
 
     def _row(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
         """A row of results out of all workers' reports."""
-        self._warn_of_refused_commands()
-        self._watch()
-        metrics, meters = reports[0]["metrics"], [report["meter"] for report in reports]
-        self._metrics |= metrics
-        train_s = max(meter["train_s"] for meter in meters)
-        epoch = reports[0]["epoch"]
+        assert self._answers
+        self._warn(self._answers.refused())
+        self._show()
+        self._metrics |= reports[0]["metrics"]
+        row = rows.row(reports, self._metrics)
         # A loop of the user's may have more to report; it is finished when it returns.
-        self._finished = epoch >= self._experiment.training.epochs and self._experiment.training.loop == "default"
-        return {
-            "epoch": epoch, **self._metrics, "num_workers": len(reports),
-            "samples_per_sec": sum(meter["samples"] for meter in meters) / train_s if train_s else math.nan,
-            "form_s": self._form_s, "first_step_s": max(meter["first_step_s"] for meter in meters),
-            "data_wait_fraction": max(meter["data_wait_s"] / meter["train_s"] if meter["train_s"] else 0.0
-                                      for meter in meters),
-            "learning_rate": self._learning_rate(),
-            "bytes_pushed": sum(report["bytes"][0] for report in reports),
-            "bytes_pulled": sum(report["bytes"][1] for report in reports),
-            "bad_records": sum(report["bad_records"] for report in reports),
-            "steps": meters[0]["steps"], "train_s": train_s, DONE: self._finished}
-
-    def _warn_of_refused_commands(self) -> None:
-        for rank, commands in enumerate(self._generation.on_servers("refused")):
-            text = (f"server {rank} refused commands {commands} from the network, which nobody in this run sends: is "
-                    "its port open to others?")
-            if commands and text not in self._warnings:
-                self._warnings.append(text)
-
-    def _learning_rate(self) -> float:
-        """The rate that the optimizer used in its last update, from where the optimizer is."""
-        if self._names:
-            return float(max(self._generation.on_servers("last_update"))[1])
-        rate = self._generation.command("learning_rate")[0]
-        return math.nan if rate is None else float(rate)
+        training = self._experiment.training
+        self._finished = row["epoch"] >= training.epochs and training.loop == "default"
+        return {**row, "form_s": self._form_s, "learning_rate": self._answers.learning_rate(),
+                "restarts": self._restarts, DONE: self._finished}
 
     # Checkpoints and the end
 
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
+    def _snapshot(self) -> checkpoint.Saved:
         """Parameters, optimizer state and position, while all loops wait at one place."""
+        assert self._answers
         statistics = self._generation.command("statistics")
-        mean = {name: total / len(statistics) for name, total in self._total(statistics).items()}
+        mean = {name: value / len(statistics) for name, value in total(statistics).items()}
         snapshots = self._generation.command("snapshot", mean)
         first = snapshots[0]
-        optimizer = first["optimizer"]
-        if optimizer is None:
-            whole = join(self._generation.on_servers("state"), self._layout(), self._sizes)
-            optimizer = rekey(whole, dict(enumerate(self._names)))
-        checkpoint.write(checkpoint_dir, checkpoint.Saved(
-            first["parameters"], optimizer, first["epoch"], first["step"], first["state"],
-            self._total([snapshot["sums"] for snapshot in snapshots]), self._metrics))
+        return checkpoint.Saved(
+            first["parameters"], first["optimizer"] or self._answers.optimizer_state(), first["epoch"], first["step"],
+            first["state"], total([snapshot["sums"] for snapshot in snapshots]), self._metrics,
+            trial=self._name, records=first["records"], num_workers=len(snapshots),
+            global_batch_size=self._sized.training.global_batch_size, schedule_shift=first["schedule_shift"])
+
+    def _take_in(self, saved: checkpoint.Saved) -> None:
+        self._saved, self._is_saved, self._sought = saved, True, True
+        self._crew.saved()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Tune's, between two steps."""
+        saved = self._snapshot()
+        checkpoint.write(checkpoint_dir, saved)
+        self._take_in(saved)
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
-        """Go on from a checkpoint: the next step forms a generation with it."""
-        self._group.dissolve()
-        self._saved = checkpoint.read(checkpoint_dir)
-        self._metrics = dict(self._saved.metrics)
+        """Go on from a checkpoint, or a newer one of this trial: the next step forms a generation with it."""
+        self._crew.group.dissolve()
+        self._given = os.path.abspath(checkpoint_dir)
+        self._sought = False
+        self._seek()                    # now: Tune removes the folder
+        self._failure = None
 
     def cleanup(self) -> None:
         """Leave nothing running; a loop that has done its last report may finish what it does after it."""
         try:
-            if self._finished and self._group.generation:
-                self._group.finish(FINISH_TIMEOUT_S)
+            self._checkpoints.wait(WRITE_TIMEOUT_S)
+            if self._finished:
+                self._checkpoints.clear()
+                self._crew.group.finish(FINISH_TIMEOUT_S)
         finally:
-            self._group.kill()
-
-
-def _check_same_data(payloads: list[tuple[str, list[tuple[str, str]]]]) -> None:
-    """Raise DataError unless all workers found the same files: (node, [(file, digest)]) of each worker."""
-    node, files = payloads[0]
-    for rank, (other_node, other_files) in enumerate(payloads):
-        if files != other_files:
-            names = sorted({name for name, _ in set(files) ^ set(other_files)}) or ["the order of the files"]
-            raise DataError(f"worker 0 on node {node} and worker {rank} on node {other_node} read different data "
-                            f"({', '.join(names)}): copy the same files to every node, or name a folder that all nodes "
-                            "share")
+            self._checkpoints.close()
+            self._crew.kill()

@@ -25,6 +25,8 @@ from raymx.interrupt import Interrupt
 
 LOOK_S = 0.25
 ROOM_S = 10.0           # for a trial to be placed; then the user is told what it waits for
+FOR_EVER = -1           # Tune starts a trial again whenever it is lost; what else fails, the trial sees to itself
+RESTARTS_IN_ONE_PLACE = 3   # with no checkpoint in between: the next failure is the last
 SAVE_GRACE_S = 5.0      # for a trial to come to its next step's end and save; then it ends without
 
 
@@ -36,13 +38,16 @@ class Watch:
     def __init__(self, run_id: str, display: Display, interrupt: Interrupt, needs: str) -> None:
         """``needs`` says what the run waits for when the cluster has no room yet."""
         self._display, self._interrupt, self._board, self._needs = display, interrupt, Board(run_id), needs
-        self._trials: set[str] = set()
-        self._left = threading.Event()
+        self._trials: dict[str, Any] = {}           # Tune's own, by id
+        self._noted: dict[str, int] = {}            # notes of each trial that were shown
+        self._restarts: dict[str, tuple[Any, int]] = {}     # where each was, and how often it was started there
+        self._left, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._look, daemon=True, name="raymx-watch")
         self._asked_at, self._training = 0.0, False
 
     def __enter__(self) -> Watch:
         self._board.clear()
+        self._board.watch()
         signal.signal(signal.SIGUSR1, lambda *_: None)      # it would end the process until Tune has its own handler
         self._thread.start()
         self._interrupt.listen(True)
@@ -57,11 +62,23 @@ class Watch:
             self._board.clear()
         Watch.current = None
 
-    def on_start(self, trial_id: str) -> None:
-        self._trials.add(trial_id)
+    def on_start(self, trial: Any) -> None:
+        trial.max_failures = FOR_EVER
+        self._trials[trial.trial_id] = trial
+
+    def on_recover(self, trial: Any) -> None:
+        """The trial's process or its place was lost, and Tune starts it again; not for ever at one place."""
+        progress = self._board.read(trial.trial_id)
+        where, count = self._restarts.get(trial.trial_id, (None, 0))
+        here = progress.get("saved")
+        self._restarts[trial.trial_id] = (here, count + 1 if here == where else 1)
+        if self._restarts[trial.trial_id][1] >= RESTARTS_IN_ONE_PLACE:
+            trial.max_failures = 0
+        if progress.get("phase") != "leaving":
+            self._display.say("the trial's process was lost: starting it again")
 
     def on_row(self, row: dict[str, Any]) -> None:
-        self._show_warnings(row["trial_id"])
+        self._show_messages(row["trial_id"])
         self._display.row(row)
 
     def on_checkpoint(self) -> None:
@@ -87,12 +104,22 @@ class Watch:
             self._end_tune()        # again and again: Tune may not listen yet
 
     def _show(self, trial_id: str) -> str:
-        progress = self._board.read(trial_id)
+        if self._board.take_end(trial_id):          # it is about to fail, and has tried all it could itself
+            self._trials[trial_id].max_failures = 0
+        progress = self._show_messages(trial_id)
         self._display.progress(progress)
         return str(progress.get("phase", ""))
 
-    def _show_warnings(self, trial_id: str) -> None:
-        self._display.warnings(self._board.read(trial_id).get("warnings", []))
+    def _show_messages(self, trial_id: str) -> dict[str, Any]:
+        """Show the trial's warnings, each once, and its new notes."""
+        with self._lock:
+            progress = self._board.read(trial_id)
+            self._display.warnings(progress.get("warnings", []))
+            notes, shown = progress.get("notes", []), self._noted.get(trial_id, 0)
+            for note in notes[shown:]:
+                self._display.say(note)
+            self._noted[trial_id] = max(shown, len(notes))
+        return progress
 
     def _ask_to_stop(self) -> None:
         self._board.request_stop()
@@ -116,7 +143,11 @@ class TuneHooks(Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if Watch.current:
-            Watch.current.on_start(trial.trial_id)
+            Watch.current.on_start(trial)
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if Watch.current:
+            Watch.current.on_recover(trial)
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any],
                         **info: Any) -> None:

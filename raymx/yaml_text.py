@@ -1,6 +1,6 @@
 """YAML text to plain data and back, with the surprises of YAML 1.1 that bite in experiment files taken out.
 
-``1e-3`` is a number (PyYAML reads text), a date stays text, and a key that is given twice is an error.
+``1e-3`` is a number (PyYAML reads text), a date and ``2:8`` stay text, and a key that is given twice is an error.
 """
 
 from __future__ import annotations
@@ -37,12 +37,17 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _decimal(pattern: re.Pattern[str]) -> re.Pattern[str]:
+    """The pattern of a number without base 60, in which 2:8 is 128."""
+    return re.compile(pattern.pattern.replace("(?::[0-5]?[0-9])+", "(?!)"), pattern.flags)
+
+
 for _class in (_Loader, _Dumper):  # the dumper too: it must quote text that the loader would read as a number
     _class.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+.0123456789"))
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
-}
+    _class.yaml_implicit_resolvers = {
+        first: [(tag, _decimal(pattern)) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in _class.yaml_implicit_resolvers.items()
+    }
 
 
 def parse(text: str, source: str) -> Any:

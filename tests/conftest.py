@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,18 @@ def ray_cluster() -> Iterator[None]:
     start_ray(16)
     yield
     ray.shutdown()
+
+
+def marked(mark: str, *titles: str) -> dict[int, str]:
+    """Processes that have ``mark`` in their environment, with their titles; those that begin with one of ``titles``."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes():
+                title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if title and (not titles or title.startswith(titles)):
+                    found[int(folder.name)] = title
+    return found
 
 
 class TrialByHand:
@@ -92,15 +104,26 @@ class TrialByHand:
         board.request_stop()
         return dict(self._ray.get(ref, timeout=120))
 
-    def run(self) -> list[dict[str, Any]]:
-        """Step until done."""
+    def run(self, in_epoch: int | None = None, then: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+        """Step until done; once there is a checkpoint within epoch ``in_epoch`` (from 0), do something, ``then``."""
         rows = [self.step()]
         while not rows[-1]["done"]:
-            row = self.step()
+            row = self._disturbed(in_epoch, then) if len(rows) == in_epoch else self.step()
             if "__duplicate__" in row:      # the loop has returned: Tune's word for a row that adds nothing
                 break
             rows.append(row)
         return rows
+
+    def _disturbed(self, epoch: int, then: Callable[[], None]) -> dict[str, Any]:
+        from raymx.cluster.board import Board
+
+        ref, deadline, saved = self._actor.train.remote(), time.monotonic() + 120, None
+        while not saved or saved[0] != epoch or saved[1] == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            saved = Board(self.run_id).read("default").get("saved")
+        then()
+        return dict(self._ray.get(ref, timeout=120))
 
     def roles(self, *names: str) -> list[int]:
         """The process ids of the trial's roles, of one kind or of all."""

@@ -14,6 +14,7 @@ import pytest
 from raymx import names
 from raymx.config import Experiment, check_files, load_experiment, parse_experiment, to_yaml
 from raymx.errors import ExperimentError
+from raymx.schema import WorkerRange
 
 MINIMAL = """
 name: tiny
@@ -56,6 +57,10 @@ def test_minimal_file_has_the_documented_defaults(tmp_path: Path) -> None:
     assert (tiny.training.optimizer.name, tiny.training.optimizer.arguments) == ("sgd", {})
     assert (tiny.kvstore.type, tiny.kvstore.servers, tiny.kvstore.update_on_kvstore) == ("auto", 1, "auto")
     assert (tiny.resources.workers, tiny.resources.gpus_per_worker, tiny.checkpoint.keep_best) == (1, 0, 2)
+    assert (tiny.resources.standby, tiny.resources.on_resize, tiny.resources.resize_cooldown_s) == (
+        "auto", "keep_global", 30)
+    assert (tiny.failures.max, tiny.failures.stall_timeout_s) == (3, 600)
+    assert (tiny.checkpoint.every_steps, tiny.checkpoint.every_s) == (200, 300)
 
 
 def test_every_problem_is_listed_in_one_message(tmp_path: Path) -> None:
@@ -97,6 +102,23 @@ def test_every_problem_is_listed_in_one_message(tmp_path: Path) -> None:
     ("kvstore.env.all", {"LD_PRELOAD": "x"}, "names begin with DMLC_, PS_, MXNET_, OMP_"),
     ("kvstore.env.all", {"MXNET_KVSTORE_BIGARRAY_BOUND": "1k"}, "must be a whole number of elements"),
     ("resources.gpus_per_worker", "all", "it must be a whole number, at least 0, or auto"),
+    ("resources.workers", 0, "resources.workers is 0: it must be a whole number, at least 1, or {min: 2, max: 8}"),
+    ("resources.workers", "2:8", 'resources.workers is "2:8" (text): it must be a whole number'),
+    ("resources.workers", True, "resources.workers is true: it must be a whole number"),
+    ("resources.workers", [2, 8], "resources.workers is [2, 8]: it must be a whole number, at least 1, or {min: 2"),
+    ("resources.workers", {"min": 4, "max": 2}, "resources.workers is {'min': 4, 'max': 2}: max must be at least min"),
+    ("resources.workers", {"min": 2}, "resources.workers.max is missing: it must be a whole number, at least 1"),
+    ("resources.workers", {"min": 0, "max": 2}, "resources.workers.min is 0: it must be a whole number, at least 1"),
+    ("resources.workers", {"min": 1, "max": True}, "resources.workers.max is true: it must be a whole number"),
+    ("resources.workers", {"min": 1, "max": 2, "mx": 3}, "resources.workers.mx is not a key; did you mean resources."
+     "workers.max? resources.workers has the keys min, max"),
+    ("resources.standby", "yes", "it must be auto, true or false"),
+    ("resources.on_resize", "keep", "it must be one of keep_global, keep_per_worker"),
+    ("resources.resize_cooldown_s", -1, "it must be a number, at least 0"),
+    ("failures.max", -1, "it must be a whole number, at least 0"),
+    ("failures.stall_timeout_s", 0, "it must be a number above 0"),
+    ("checkpoint.every_steps", 0, "it must be a whole number, at least 1, or null"),
+    ("checkpoint.every_s", 0, "it must be a number above 0, or null"),
     ("directory", "/x", "directory is not a key"),
 ])
 def test_wrong_value(key: str, value: object, expected: str) -> None:
@@ -109,6 +131,7 @@ def test_wrong_value(key: str, value: object, expected: str) -> None:
     ("training.epcohs", "training.epcohs is not a key; did you mean training.epochs? training has the keys epochs"),
     ("epochs", "epochs is not a key; did you mean training.epochs?"),
     ("training.servers", "did you mean kvstore.servers?"),
+    ("resources.min", "did you mean resources.workers.min?"),
     ("kvstore.env.sever.X", "did you mean kvstore.env.server? kvstore.env has the keys all, scheduler"),
     ("data.order.x", 'data.order is {\'x\': 1}: it must be one of global, chunk, none'),
     ("zzz", "zzz is not a key. An experiment has the keys name"),
@@ -153,6 +176,33 @@ def test_env_values_become_text_that_each_reader_understands() -> None:
     given = {"PS_VERBOSE": 1, "MXNET_CUDNN_AUTOTUNE_DEFAULT": False, "OMP_PROC_BIND": True, "MXNET_X": 1e6}
     assert experiment({"kvstore.env.all": given}).kvstore.env.all == {
         "PS_VERBOSE": "1", "MXNET_CUDNN_AUTOTUNE_DEFAULT": "0", "OMP_PROC_BIND": "true", "MXNET_X": "1000000"}
+
+
+@pytest.mark.parametrize(("workers", "ends", "words"), [
+    (1, (1, 1), "1 worker"), (3, (3, 3), "3 workers"), ({"min": 2, "max": 8}, (2, 8), "2 to 8 workers")])
+def test_workers_are_a_number_or_a_range(workers: object, ends: tuple[int, int], words: str) -> None:
+    found = experiment({"resources.workers": workers})
+    resources = found.resources
+    assert (resources.min_workers, resources.max_workers, resources.workers_in_words) == (*ends, words)
+    assert resources.elastic == (ends[0] < ends[1])
+    assert found.to_dict()["resources"]["workers"] == workers
+    assert parse_experiment(found.to_dict(), found.directory) == pickle.loads(pickle.dumps(found)) == found
+
+
+def test_a_range_of_one_number_is_that_number() -> None:
+    assert experiment({"resources.workers": {"min": 3, "max": 3}}).resources.workers == 3
+    changed = {"resources.workers": {"min": 3, "max": 3}, "resources.workers.max": 4}
+    assert experiment(changed).resources.workers == WorkerRange(min=3, max=4)
+
+
+def test_each_mistake_in_a_range_has_its_line() -> None:
+    assert len(message({"resources.workers": {"min": 0, "mx": 3}}).splitlines()) == 3
+
+
+def test_checkpoints_within_epochs_can_be_turned_off() -> None:
+    off = experiment({"checkpoint.every_steps": None, "checkpoint.every_s": None}).checkpoint
+    assert (off.every_steps, off.every_s) == (None, None)
+    assert experiment({"failures.max": 0}).failures.max == 0
 
 
 def test_round_trips(tmp_path: Path) -> None:
@@ -295,7 +345,8 @@ print(json.dumps([re.findall(r"'([\\w.]+)': ", inspect.getsource(vision.get_mode
 
 
 def test_importing_the_pure_modules_imports_neither_mxnet_nor_ray() -> None:
-    script = ("import sys, raymx.options, raymx.rules, raymx.cluster.placement, raymx.training.schedule; "
+    script = ("import sys, raymx.options, raymx.rules, raymx.sizing, raymx.cluster.placement, "
+              "raymx.training.schedule; "
               "sys.exit(' '.join({'mxnet', 'ray', 'numpy'} & set(sys.modules)) or 0)")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -98,6 +98,46 @@ def test_what_was_started_for_something_else_is_given_up() -> None:
     assert opener.wait(lambda: "unwanted" in opener.closed)
 
 
+def test_a_head_does_not_wait_for_the_stream_behind_it() -> None:
+    may_open = threading.Event()
+    opener = Opener()
+
+    def slowly(part: Part) -> Stream:
+        assert may_open.wait(10)
+        return opener(part)
+
+    playing = Feed(slowly, lead=1).play([part("a", 2)], head=[decoded(rows(number)) for number in (7, 8)])
+    assert [int(next(playing).labels[0]) for _ in range(2)] == [7, 8]
+    may_open.set()
+    assert [int(batch.labels[0]) for batch in playing] == [0, 1]
+    assert opener.opened == ["a"]
+
+
+def test_a_head_alone_starts_what_follows() -> None:
+    opener = Opener()
+    feed = Feed(opener, lead=1)
+    assert [int(batch.labels[0]) for batch in feed.play([], part("b", 2), head=[decoded(rows(7))])] == [7]
+    assert opener.wait(lambda: "b" in opener.opened)
+    assert play(feed, "b", 2) == [0, 1]
+    assert opener.opened == ["b"]
+
+
+def test_an_error_of_the_head_leaves_no_stream() -> None:
+    opener = Opener()
+    feed = Feed(opener, lead=1)
+
+    def head() -> Stream:
+        yield decoded(rows(7))
+        raise DataError("bad")
+
+    playing = feed.play([part("a", 2)], head=head())
+    next(playing)
+    with pytest.raises(DataError, match="bad"):
+        next(playing)
+    feed.close()
+    assert opener.wait(lambda: opener.closed == opener.opened)
+
+
 def test_closing_gives_up_what_was_started() -> None:
     opener = Opener()
     feed = Feed(opener, lead=9)

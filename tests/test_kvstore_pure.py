@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from raymx.kvstore import env
 from raymx.kvstore.state import Layout, OptimizerState, bytes_a_step, cut, join, rekey
@@ -63,19 +67,56 @@ def test_a_small_array_lives_on_one_server() -> None:
     assert Layout(3, 1000).slices(2, 10) == [(2 * 9973 % 3, 10)]
 
 
-@pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 3), (3, 1)])
-def test_state_moves_to_another_number_of_servers(before: int, after: int, compressed: bool) -> None:
-    sizes = {0: 10, 1: 1005, 2: 2047}
-    whole = OptimizerState({key: [np.arange(size, dtype=np.float32), -np.arange(size, dtype=np.float32)]
-                            for key, size in sizes.items()}, dict.fromkeys(sizes, 7))
-    parts = cut(whole, Layout(before, 1000, compressed), sizes)
-    again = cut(join(parts, Layout(before, 1000, compressed), sizes), Layout(after, 1000, compressed), sizes)
-    back = join(again, Layout(after, 1000, compressed), sizes)
-    assert back.counts == whole.counts
-    for key in sizes:
-        for expected, found in zip(whole.arrays[key], back.arrays[key], strict=True):
-            np.testing.assert_array_equal(found, expected)
+@st.composite
+def states(draw: st.DrawFn) -> tuple[OptimizerState, dict[int, int]]:
+    """A state, with masters of some keys, and the elements of each key; every element is another number."""
+    sizes = dict(enumerate(draw(st.lists(st.integers(1, 3000), min_size=1, max_size=6))))
+    state = OptimizerState(counts=draw(st.fixed_dictionaries(dict.fromkeys(sizes, st.integers(0, 10**6)))),
+                           scalars=draw(st.dictionaries(st.sampled_from(["learning_rate", "m"]), st.floats(0, 1))))
+    first = 0.0
+    for key, size in sizes.items():
+        state.arrays[key] = [first + np.arange(size) + size * i for i in range(draw(st.integers(0, 2)))]
+        first += size * 3
+        if draw(st.booleans()):
+            state.masters[key] = first - np.arange(size, dtype=np.float64)
+    return state, sizes
+
+
+def assert_same(found: OptimizerState, expected: OptimizerState) -> None:
+    assert (found.counts, found.scalars) == (expected.counts, expected.scalars)
+    np.testing.assert_equal(found.arrays, expected.arrays)
+    np.testing.assert_equal(found.masters, expected.masters)
+
+
+@given(states(), st.integers(1, 3), st.integers(1, 3), st.booleans(), st.integers(200, 2000))
+def test_state_moves_to_another_number_of_servers(case: tuple[OptimizerState, dict[int, int]], before: int, after: int,
+                                                  compressed: bool, bound: int) -> None:
+    whole, sizes = case
+    for servers in (before, after, before):
+        layout = Layout(servers, bound, compressed)
+        parts = cut(whole, layout, sizes)
+        assert [part.scalars for part in parts] == [whole.scalars] * servers
+        for key, size in sizes.items():     # a master lies where its slices of the state do
+            for server, length in layout.slices(key, size):
+                lengths = {len(array) for array in parts[server].arrays[key]}
+                assert lengths <= {length}
+                assert (key in parts[server].masters) is (key in whole.masters)
+                assert len(parts[server].masters.get(key, range(length))) == length
+        assert_same(join(parts, layout, sizes), whole)
+
+
+@pytest.mark.parametrize("field", ["arrays", "masters"])
+def test_slices_that_do_not_make_up_a_weight_are_refused(field: str) -> None:
+    layout, sizes = Layout(2, 1000), {0: 1005}
+    for left_out in (False, True):
+        parts = cut(OptimizerState({0: [np.ones(1005)]}, {0: 1}, {0: np.ones(1005)}), layout, sizes)
+        held: dict[int, Any] = getattr(parts[1], field)
+        if left_out:
+            del held[0]
+        else:
+            held[0] = [np.ones(501)] if field == "arrays" else np.ones(501)
+        with pytest.raises(ValueError, match=r"key 0 has \d+ elements|zip"):
+            join(parts, layout, sizes)
 
 
 def test_a_state_without_arrays_joins() -> None:
@@ -83,8 +124,8 @@ def test_a_state_without_arrays_joins() -> None:
 
 
 def test_rekey_leaves_out_what_is_unknown() -> None:
-    state = OptimizerState({"a": [np.ones(1)], "b": []}, {"a": 1, "b": 2})
-    assert rekey(state, {"a": 0}).counts == {0: 1}
+    state = OptimizerState({"a": [np.ones(1)], "b": []}, {"a": 1, "b": 2}, {"a": np.ones(2), "b": np.ones(3)}, {"m": 3})
+    assert_same(rekey(state, {"a": 0}), OptimizerState({0: [np.ones(1)]}, {0: 1}, {0: np.ones(2)}, {"m": 3}))
 
 
 def test_only_pushes_shrink() -> None:

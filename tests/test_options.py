@@ -30,6 +30,20 @@ def test_flags_of_mxnet() -> None:
     assert given("--num-workers", "3", "--num-servers", "1") == {"resources.workers": 3, "kvstore.servers": 1}
 
 
+@pytest.mark.parametrize("arguments", [
+    ("-n", "2:8"), ("--num-workers", "2:8"), ("--set", "resources.workers=2:8"), ("--set", "resources.workers= 2:8 "),
+    ("-n", "{min: 2, max: 8}"), ("-n", "4", "--set", "resources.workers=2:8")])
+def test_a_range_of_workers(arguments: tuple[str, ...]) -> None:
+    assert given(*arguments) == {"resources.workers": {"min": 2, "max": 8}}
+
+
+def test_what_is_wrong_with_a_range_is_said_by_the_experiment() -> None:
+    assert given("-n", "2:75") == {"resources.workers": {"min": 2, "max": 75}}
+    assert given("-n", "8:2") == {"resources.workers": {"min": 8, "max": 2}}
+    assert given("-n", "2:many") == {"resources.workers": "2:many"}
+    assert given("--set", "resources.workers.max=4") == {"resources.workers.max": 4}
+
+
 def test_names_stay_text() -> None:
     assert given("--name", "2024", "--gc-type", "none") == {"name": "2024", "kvstore.compression.type": "none"}
 

@@ -74,11 +74,13 @@ def test_chunks_stay_together_within_a_window() -> None:
 def test_each_record_exactly_once_in_the_same_global_batches(num_records: int, batch: int, num_workers: int) -> None:
     plan = BatchPlan(num_records, batch, num_workers)
     order = epoch_order(num_records, Shuffle("global", seed=1), epoch=0)
-    for step in range(plan.steps):
-        rows = [plan.worker_rows(order, step, rank) for rank in range(num_workers)]
+    assert len(plan.starts()) == plan.steps
+    for step, start in enumerate(plan.starts()):
+        rows = [plan.worker_rows(order, start, rank) for rank in range(num_workers)]
         together = [record for part in rows for record in real(part)]
         assert together == order[step * batch : (step + 1) * batch].tolist()
-        assert {part.real_global for part in rows} == {len(together)} == {plan.real_rows(step)}
+        assert {part.real_global for part in rows} == {len(together)} == {plan.real_rows(start)}
+        assert {part.records_done for part in rows} == {min((step + 1) * batch, num_records)}
         counts = [part.real_local for part in rows]
         assert max(counts) - min(counts) <= 1
         assert sum(counts) == len(together)
@@ -87,12 +89,53 @@ def test_each_record_exactly_once_in_the_same_global_batches(num_records: int, b
             assert part.weights.dtype == np.float32
             assert part.weights.sum() == part.real_local
             assert set(part.ids.tolist()) <= set(together)
-    assert sum(plan.real_rows(step) for step in range(plan.steps)) == num_records
+    assert sum(map(plan.real_rows, plan.starts())) == num_records
+
+
+@given(num_records=st.integers(1, 300), data=st.data(),
+       sizes=st.lists(st.tuples(st.integers(1, 70), st.integers(1, 6), st.integers(1, 3)), min_size=1, max_size=5))
+def test_each_record_once_in_its_order_however_the_batch_changes_within_an_epoch(
+    num_records: int, data: st.DataObject, sizes: list[tuple[int, int, int]]
+) -> None:
+    """A run that has other batch sizes, workers and devices from some steps of an epoch on."""
+    order = epoch_order(num_records, Shuffle("global", seed=1), epoch=0)
+    seen: list[int] = []
+    step = record = 0
+    for number, size in enumerate(sizes):
+        plan = BatchPlan(num_records, *size)
+        left = plan.starts(record)
+        kept = len(left) if number + 1 == len(sizes) else data.draw(st.integers(0, len(left)), label="steps")
+        for start in left[:kept]:
+            assert start == record
+            rows = [plan.worker_rows(order, start, rank) for rank in range(plan.num_workers)]
+            seen += [one for part in rows for one in real(part)]
+            (record,) = {part.records_done for part in rows}
+            step += 1
+            assert plan.steps_from(step, record) == step + len(plan.starts(record))
+        assert len(seen) == record
+    assert record == num_records
+    assert plan.steps_from(step, record) == step
+    assert seen == order.tolist()
+
+
+@given(num_records=st.integers(1, 300), batch=st.integers(1, 70))
+def test_without_a_change_an_epoch_has_the_same_steps_from_anywhere(num_records: int, batch: int) -> None:
+    plan = BatchPlan(num_records, batch, 3)
+    for step, start in enumerate(plan.starts()):
+        assert (start, plan.steps_from(step, start)) == (step * batch, plan.steps)
+        assert plan.starts(start) == plan.starts()[step:]
+    assert plan.steps_from(plan.steps, num_records) == plan.steps
+
+
+def test_steps_after_a_change_of_the_batch() -> None:
+    """100 records: 3 steps of 10, then of 30: at 30, 60 and 90, the last with 10."""
+    plan = BatchPlan(100, 30, 2)
+    assert (plan.steps_from(3, 30), list(plan.starts(30)), plan.real_rows(90)) == (6, [30, 60, 90], 10)
 
 
 def test_the_case_that_drops_rows_elsewhere() -> None:
     plan = BatchPlan(392, 50, 3)
-    assert (plan.steps, plan.rows_per_worker, plan.real_rows(7)) == (8, 17, 42)
+    assert (plan.steps, plan.rows_per_worker, plan.real_rows(350)) == (8, 17, 42)
 
 
 @pytest.mark.parametrize(("batch", "num_workers", "devices", "rows"), [(64, 2, 1, 32), (64, 3, 1, 22), (64, 3, 4, 24)])
@@ -102,7 +145,7 @@ def test_rows_of_a_worker_divide_over_its_devices(batch: int, num_workers: int, 
 
 def test_worker_without_a_real_record_gets_padding_of_that_batch() -> None:
     plan = BatchPlan(num_records=9, global_batch_size=8, num_workers=4)
-    rows = plan.worker_rows(np.arange(9), 1, 3)
+    rows = plan.worker_rows(np.arange(9), 8, 3)
     assert (rows.ids.tolist(), rows.weights.tolist(), rows.real_local, rows.real_global) == ([8, 8], [0, 0], 0, 1)
 
 
@@ -122,8 +165,9 @@ def test_impossible_numbers_are_named() -> None:
     plan, order = BatchPlan(10, 4, 2), np.arange(10)
     with pytest.raises(ValueError, match="num_workers is 0"):
         BatchPlan(10, 4, 0)
-    with pytest.raises(ValueError, match=r"step is 3.*0 to 2"):
-        plan.worker_rows(order, 3, 0)
+    for start in (10, -1):
+        with pytest.raises(ValueError, match=rf"begins at record {start}; this epoch has the records 0 to 9"):
+            plan.worker_rows(order, start, 0)
     with pytest.raises(ValueError, match=r"rank is 2.*0 to 1"):
         plan.worker_rows(order, 0, 2)
     with pytest.raises(ValueError, match="order has 9 records; the plan has 10"):

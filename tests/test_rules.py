@@ -18,6 +18,8 @@ def experiment(**overrides: Any) -> Experiment:
 
 
 DIST = {"kvstore__type": "dist_sync", "resources__workers": 2}
+ELASTIC = {"resources__workers": {"min": 2, "max": 8}}
+GROWING = ELASTIC | {"resources__on_resize": "keep_per_worker"}
 ASYNC = {"kvstore__type": "dist_async", "resources__workers": 2}
 
 
@@ -35,6 +37,11 @@ ASYNC = {"kvstore__type": "dist_async", "resources__workers": 2}
     (DIST | {"training__optimizer": "lars", "kvstore__servers": 2}, "training.optimizer.name", "number of servers"),
     (DIST | {"training__optimizer": {"name": "lbsgd", "warmup_strategy": "lars"}, "kvstore__servers": 2},
      "training.optimizer.name", "norm of a whole layer"),
+    (ELASTIC | {"kvstore__type": "local"}, "kvstore.type",
+     "8 workers would train 8 separate nets, and a run of 2 to 8 workers may grow to that"),
+    ({"kvstore__type": "device", "resources__workers": {"min": 1, "max": 2}}, "kvstore.type", "inside one process"),
+    (ELASTIC | {"training__global_batch_size": 7}, "training.global_batch_size", "shared by 8 workers"),
+    (GROWING | {"training__global_batch_size": 1}, "training.global_batch_size", "shared by 2 workers"),
     ({"training__decay": "step"}, "training.decay.epochs", "step decay needs the epochs"),
     ({"training__decay": {"type": "cosine", "final_lr": 1.0}}, "training.decay.final_lr", "above training.base_lr"),
     ({"data__transform": "a:b", "data__augment": {"rand_mirror": True}}, "data.augment", "takes the place of all"),
@@ -50,7 +57,9 @@ def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("overrides", [
-    {}, DIST, ASYNC,
+    {}, DIST, ASYNC, ELASTIC, GROWING,
+    GROWING | {"training__global_batch_size": 2},
+    ELASTIC | {"kvstore__type": "dist_async", "training__global_batch_size": 8},
     {"kvstore__type": "device", "kvstore__compression": "2bit"},
     DIST | {"kvstore__compression": "2bit", "kvstore__update_on_kvstore": False},
     DIST | {"training__optimizer": "lamb", "kvstore__servers": 2, "kvstore__update_on_kvstore": False},
@@ -80,6 +89,7 @@ def test_auto_store_and_optimizer_place() -> None:
     assert rules.resolved_store_type(experiment()) == "device"
     assert rules.resolved_store_type(experiment(resources__workers=2)) == "dist_sync"
     assert rules.resolved_store_type(experiment(kvstore__type="local")) == "local"
+    assert rules.resolved_store_type(experiment(resources__workers={"min": 1, "max": 2})) == "dist_sync"
     assert rules.update_on_kvstore(experiment())
     assert rules.update_on_kvstore(experiment(kvstore__update_on_kvstore=True))
     assert not rules.update_on_kvstore(experiment(kvstore__update_on_kvstore=False))
@@ -95,6 +105,9 @@ def test_auto_store_and_optimizer_place() -> None:
     ({"training__decay": {"type": "step", "epochs": [5]}}, "has 5, but training ends after epoch 1"),
     ({"training__global_batch_size": 2, "resources__cpu_devices_per_worker": 3}, "2 rows of the global batch of 2"),
     ({"data__augment": {"pad": 4}}, "only rand_crop can reach into it"),
+    (DIST | {"resources__on_resize": "keep_per_worker"}, "resources.workers is always 2: it changes nothing"),
+    (ELASTIC | {"training__global_batch_size": 16, "resources__cpu_devices_per_worker": 3}, "2 rows of the global"),
+    ({"training__optimizer": {"name": "lbsgd", "batch_scale": 4}}, "the gradients of 4 updates (batch_scale)"),
 ])
 def test_notes(overrides: dict[str, Any], part: str) -> None:
     (note,) = rules.notes(experiment(**overrides))
@@ -102,5 +115,23 @@ def test_notes(overrides: dict[str, Any], part: str) -> None:
 
 
 def test_nothing_to_note_by_default() -> None:
-    assert rules.notes(experiment()) == []
-    assert rules.notes(experiment(**DIST)) == []
+    for overrides in ({}, DIST, ELASTIC, GROWING):
+        assert rules.notes(experiment(**overrides)) == []
+
+
+NOT_SAVED = {"checkpoint__every_steps": None, "checkpoint__every_s": None}
+
+
+@pytest.mark.parametrize(("overrides", "noted"), [
+    (DIST, True), (DIST | NOT_SAVED, False), (ELASTIC | NOT_SAVED, True),
+    (DIST | NOT_SAVED | {"checkpoint__every_s": 5}, True)])
+def test_what_2bit_compression_has_not_sent_is_in_no_checkpoint(overrides: dict[str, Any], noted: bool) -> None:
+    found = rules.notes(experiment(**overrides, kvstore__compression="2bit"))
+    assert [("each restart or resize drops it once" in note) for note in found] == [True] * noted
+
+
+def test_an_elastic_async_experiment_counts_with_the_workers_that_it_starts_with() -> None:
+    overrides = {"kvstore__type": "dist_async", "training__global_batch_size": 64}
+    assert rules.batch_factor(experiment(**overrides, **ELASTIC)) == 1 / 2
+    assert rules.batch_factor(experiment(**overrides, resources__workers=8)) == 1 / 8
+    assert rules.batch_factor(experiment(training__global_batch_size=64, **ELASTIC)) == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXPERIMENTS
+from conftest import EXPERIMENTS, marked
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -45,16 +45,7 @@ class Command:
 
     def left(self, *names: str) -> list[str]:
         """Processes that still run, by title; those that begin with ``names`` when there are any."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if self._mark.encode() in (folder / "environ").read_bytes():
-                    title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    if title and (not names or title.startswith(names)):
-                        found.append(title)
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue
-        return found
+        return list(marked(self._mark, *names).values())
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:

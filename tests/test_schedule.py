@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raymx.config import Experiment, parse_experiment
+from raymx.sizing import sized
 from raymx.training.schedule import Schedule, from_experiment
 
 
@@ -79,6 +80,45 @@ def test_step_decay_falls_after_the_given_epochs_of_the_whole_run() -> None:
 def test_warmup_longer_than_the_run_does_not_divide_by_zero() -> None:
     schedule = Schedule(peak=1.0, warmup_steps=10, total_steps=10, decay="cosine")
     assert (schedule.lr(5), schedule.lr(10), schedule.lr(11)) == (0.5, 1.0, 1.0)
+
+
+def test_a_shift_is_added_to_the_updates() -> None:
+    plain, shifted = (Schedule(peak=1.0, warmup_steps=4, total_steps=20, decay="cosine", shift=shift)
+                      for shift in (0.0, -3.0))
+    assert [shifted.lr(update + 3) for update in range(30)] == [plain.lr(update) for update in range(30)]
+
+
+@pytest.mark.parametrize("steps_per_epoch", [3, 7, 47, 1000])
+def test_batches_of_one_size_need_no_shift(steps_per_epoch: int) -> None:
+    for updates in range(0, 50 * steps_per_epoch, max(1, steps_per_epoch // 3)):
+        epoch, step = divmod(updates, steps_per_epoch)
+        schedule = from_experiment(experiment(), steps_per_epoch, updates=updates,
+                                   position_epochs=epoch + step / steps_per_epoch)
+        assert schedule.shift == 0.0
+
+
+@pytest.mark.parametrize(("before", "after"), [(40, 20), (40, 60), (40, 30), (7, 3)])
+@pytest.mark.parametrize("halfway", [0.25, 1.0, 2.5])      # of warmup, at its end, in the decay
+def test_the_rate_goes_on_over_the_epochs_when_the_batch_changes(before: int, after: int, halfway: float) -> None:
+    """Steps an epoch change from ``before`` to ``after``: by epochs, the rate is that of a run with one batch size."""
+    wanted = experiment(base_lr=1.0, epochs=4, warmup_epochs=1, decay={"type": "cosine", "final_lr": 0.1})
+    updates = round(halfway * before)
+    position = updates / before
+    first = from_experiment(wanted, before)
+    second = from_experiment(wanted, after, position_epochs=position, updates=updates)
+    always = from_experiment(wanted, after)
+    for step in range(round((4 - position) * after)):
+        update, epochs = updates + 1 + step, position + step / after
+        assert second.lr(update) == pytest.approx(always.lr(epochs * after + 1), abs=1e-9)
+    assert abs(second.lr(updates + 1) - first.lr(updates + 1)) <= 1 / min(before, after)   # one step of warmup
+
+
+def test_the_rate_follows_the_rule_when_a_run_grows_with_its_batch() -> None:
+    training = {"base_lr": 0.1, "global_batch_size": 32, "base_batch_size": 32}
+    for workers, peak in ((2, 0.1), (4, 0.2), (8, 0.4)):
+        wanted = parse_experiment(experiment(workers=2, **training).to_dict(), "/", {
+            "resources.workers": {"min": 2, "max": 8}, "resources.on_resize": "keep_per_worker"})
+        assert from_experiment(sized(wanted, workers), 10).peak == pytest.approx(peak)
 
 
 def test_describe() -> None:

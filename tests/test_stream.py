@@ -6,6 +6,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from raymx.data import decoding as decoding_module
 from raymx.data import stream
 from raymx.data.batch import Batch
 from raymx.data.decoding import Decoding
+from raymx.data.head import decode_here
 from raymx.data.image import Pixels
 from raymx.data.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
 from raymx.data.recordio import RecordIOWriter, pack
 from raymx.data.records import RecordSet
 from raymx.data.stream import batches
 from raymx.errors import DataError
+from raymx.schema import Augment
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
 PIXELS = Pixels((1, 8, 8))
@@ -73,7 +76,7 @@ def records(tmp_path: Path) -> RecordSet:
 def plan_rows(num_workers: int, rank: int, first_step: int = 0) -> list[Rows]:
     plan = BatchPlan(NUM_RECORDS, 10, num_workers)
     order = epoch_order(NUM_RECORDS, Shuffle("global", seed=1), epoch=0)
-    return [plan.worker_rows(order, step, rank) for step in range(first_step, plan.steps)]
+    return [plan.worker_rows(order, start, rank) for start in plan.starts()[first_step:]]
 
 
 def read(records: RecordSet, rows: list[Rows], decoding: Decoding = PLAIN, **options: Any) -> list[Batch]:
@@ -167,6 +170,43 @@ def test_a_record_that_fails_is_named(stream_ray: None, tmp_path: Path, how: str
     assert type(caught.value) is DataError
     assert "\n" not in str(caught.value)  # nothing of Ray's own was added
     assert cpus_return()
+    with pytest.raises(DataError) as here:
+        list(decode_here(records, list(validation_rows(20, rows=5, num_workers=1, rank=0)), PLAIN))
+    assert str(here.value) == str(caught.value)
+
+
+TRANSFORM = """
+import numpy as np
+
+def noisy(image, label, rng):
+    return (image.transpose(2, 0, 1) + rng.normal(size=(1, 8, 8))).astype("float32"), label + 1
+"""
+
+
+@pytest.mark.parametrize("transform", [False, True])
+def test_what_a_worker_decodes_itself_is_bitwise_what_a_stream_gives(
+    stream_ray: None, tmp_path: Path, transform: bool
+) -> None:
+    """Everything random, labels that are filled up, padding, and bad records that are skipped."""
+    offsets = write_records(tmp_path / "a.rec", range(40), label=lambda n: [n] * (1 + n % 2))
+    records = RecordSet.open([tmp_path / "a.rec"])
+    data = bytearray((tmp_path / "a.rec").read_bytes())
+    for record in (3, 17):
+        data[offsets[record] + 40 : offsets[record] + 44] = b"junk"
+    (tmp_path / "a.rec").write_bytes(data)
+    (tmp_path / "stream_transform.py").write_text(TRANSFORM)
+    augment = Augment(rand_crop=True, rand_mirror=True, max_rotate_angle=20, pad=2, brightness=0.3, contrast=0.3)
+    decoding = Decoding(Pixels((1, 8, 8), augment=augment), 2, True, seed=7, skip_bad=True)
+    if transform:
+        decoding = replace(decoding, transform="stream_transform:noisy", directory=str(tmp_path), floats=True)
+    plan, order = BatchPlan(40, 14, 3), epoch_order(40, Shuffle("global", seed=1), epoch=3)
+    rows = [replace(plan.worker_rows(order, start, 0), epoch=3) for start in plan.starts()]
+    ours = list(decode_here(records, rows, decoding))
+    assert sum(len(batch.bad) for batch in ours) > 0
+    for mine, theirs in zip(ours, read(records, rows, decoding), strict=True):
+        for field in fields(Batch):
+            np.testing.assert_array_equal(getattr(mine, field.name), getattr(theirs, field.name))
+        assert (mine.images.dtype, mine.labels.shape) == (theirs.images.dtype, theirs.labels.shape)
 
 
 def test_early_close_leaves_no_running_task(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,10 @@ import numpy as np
 import pytest
 from conftest import EXPERIMENTS, TrialByHand
 
+from raymx.cluster.answers import check_same_data
 from raymx.config import load_experiment, parse_experiment
 from raymx.data.recordio import RecordIOWriter, pack
 from raymx.errors import DataError, KVStoreError, TrainingError
-from raymx.trial import _check_same_data
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -205,18 +206,31 @@ def test_optimizer_state_survives_a_restore(trial: TrialByHand, tmp_path: Path, 
     assert trial.step()["train_loss"] == expected["train_loss"]
 
 
+@pytest.fixture(scope="module")
+def undisturbed(trial: TrialByHand) -> list[dict[str, Any]]:
+    return trial.begin(disturbed_experiment()).run()
+
+
+def disturbed_experiment() -> Any:
+    return load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {
+        "training.epochs": 3, "checkpoint.every_steps": 10, "resources.standby": True})
+
+
 @pytest.mark.parametrize("role", ["Worker", "Server", "KVScheduler"])
-def test_a_killed_role_ends_the_trial_and_says_which(trial: TrialByHand, role: str) -> None:
-    trial.begin(load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"training.epochs": 50}))
-    trial.step()
-    trial.kill(role)
-    with pytest.raises(KVStoreError, match={"Worker": "worker [01].* died", "Server": "server 0 died",
-                                            "KVScheduler": "the KVStore scheduler died"}[role]):
-        trial.run()
-    deadline = time.monotonic() + 20
-    while trial.roles():
-        assert time.monotonic() < deadline, "roles are left running"
-        time.sleep(0.2)
+def test_a_killed_role_is_replaced_and_nothing_else_changes(
+        trial: TrialByHand, undisturbed: list[dict[str, Any]], role: str) -> None:
+    from raymx.cluster.board import Board
+
+    rows = trial.begin(disturbed_experiment()).run(in_epoch=1, then=lambda: trial.kill(role))
+    said = {"Worker": "worker [01] died", "Server": "server 0 died", "KVScheduler": "the KVStore scheduler died"}[role]
+    notes = Board(trial.run_id).read("default")["notes"]
+    assert len(notes) == 1
+    assert re.match(f"{said}: process .* was killed or crashed: went on with 2 workers in [0-9.]+ s, "
+                    "from epoch 1 step ", notes[0]), notes
+    assert [row["restarts"] for row in rows] == [0, 1, 1]
+    for before, after in zip(undisturbed, rows, strict=True):
+        for name in ("train_samples", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy"):
+            assert after[name] == before[name], name
 
 
 def test_an_error_in_one_worker_names_the_users_line(trial: TrialByHand) -> None:
@@ -305,11 +319,11 @@ def test_a_failing_transform_ends_the_trial_with_its_traceback(trial: TrialByHan
 
 def test_workers_that_find_different_files_are_named() -> None:
     same = [("a.rec", "1"), ("b.rec", "2")]
-    _check_same_data([("node1", same), ("node2", list(same))])
+    check_same_data([("node1", same), ("node2", list(same))])
     with pytest.raises(DataError, match=r"worker 0 on node node1 and worker 1 on node node2 .* \(b\.rec\)"):
-        _check_same_data([("node1", same), ("node2", [("a.rec", "1"), ("b.rec", "3")])])
+        check_same_data([("node1", same), ("node2", [("a.rec", "1"), ("b.rec", "3")])])
     with pytest.raises(DataError, match=r"\(b\.rec\)"):
-        _check_same_data([("node1", same), ("node2", same[:1])])
+        check_same_data([("node1", same), ("node2", same[:1])])
 
 
 def test_tcp_and_servers_of_their_own(ray_cluster: None) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymx.config import parse_experiment
-from raymx.data import worker
+from raymx.data import head, worker
 from raymx.data.batch import Batch
-from raymx.data.decoding import Decoding, Places, decode_batches
+from raymx.data.decoding import Decoding
 from raymx.data.feed import Stream
+from raymx.data.head import decode_here as stream  # what raymx.data.stream gives, without Ray
 from raymx.data.order import Rows
 from raymx.data.recordio import RecordIOWriter, pack
 from raymx.data.records import RecordSet
@@ -26,13 +32,6 @@ from raymx.data.worker import OpenStream, Share, WorkerData
 from raymx.errors import DataError
 
 PNG = cv2.imencode(".png", np.zeros((2, 2, 1), np.uint8))[1].tobytes()
-
-
-def stream(records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
-    """What raymx.data.stream does, without Ray."""
-    places = [Places(part.ids, *records.locate(part.ids), part.epoch) for part in rows]
-    for part, batch in zip(rows, decode_batches(records.paths, places, decoding), strict=True):
-        yield Batch.of(batch, part)
 
 
 def write(folder: Path, counts: Sequence[int], bad: Sequence[int] = (), prefix: str = "part") -> None:
@@ -55,6 +54,12 @@ def open_data(
     return WorkerData(experiment, share, open_stream)
 
 
+@pytest.fixture
+def head_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the very first batch are streamed."""
+    monkeypatch.setattr(head, "head_batches", lambda first_s: 1)
+
+
 def real(batches: Iterator[Batch]) -> list[list[int]]:
     return [batch.labels[batch.weights == 1].astype(int).tolist() for batch in batches]
 
@@ -66,12 +71,13 @@ def joined(parts: list[list[list[int]]]) -> list[list[int]]:
 
 @settings(max_examples=40, deadline=None)
 @given(counts=st.lists(st.integers(1, 40), min_size=1, max_size=3), workers=st.integers(1, 5),
-       batch=st.integers(1, 20), epoch=st.integers(0, 2), resume=st.floats(0, 1),
+       batch=st.integers(1, 20), epoch=st.integers(0, 2), resume=st.floats(0, 1), decoded_here=st.integers(1, 9),
        order=st.sampled_from(["global", "chunk", "none"]), cache=st.sampled_from(["none", "auto"]))
 def test_each_record_once_in_the_same_steps_from_any_point(
-    counts: list[int], workers: int, batch: int, epoch: int, resume: float, order: str, cache: str
+    counts: list[int], workers: int, batch: int, epoch: int, resume: float, decoded_here: int, order: str, cache: str
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(head, "head_batches", lambda first_s: decoded_here)
         folder = Path(name)
         write(folder, counts)
         options: dict[str, Any] = {"order": order, "cache": cache, "chunk_records": 3, "window_records": 10}
@@ -88,6 +94,49 @@ def test_each_record_once_in_the_same_steps_from_any_point(
         assert joined(following) == alone
         for data in shares:
             data.close()
+
+
+@settings(max_examples=25, deadline=None)
+@given(count=st.integers(1, 60), cache=st.sampled_from(["none", "auto"]), decoded_here=st.integers(1, 5),
+       sizes=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 4)), min_size=1, max_size=4), data=st.data())
+def test_each_record_once_when_the_batch_changes_within_an_epoch(
+    count: int, cache: str, decoded_here: int, sizes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Generations with other batch sizes and workers, each left after some of its steps, go on from the records done.
+    The next epoch is whole again."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(head, "head_batches", lambda first_s: decoded_here)
+        folder = Path(name)
+        write(folder, [count])
+        seen: list[int] = []
+        step = record = 0
+        for number, (batch, workers) in enumerate(sizes):
+            shares = [open_data(folder, Share(rank, workers, 1), batch, cache=cache) for rank in range(workers)]
+            left = shares[0].plan.steps_from(step, record) - step
+            kept = left if number + 1 == len(sizes) else data.draw(st.integers(0, left), label="steps")
+            epochs = [one.train(1, step, record) for one in shares]
+            for _ in range(kept):
+                parts = [next(batches) for batches in epochs]
+                seen += [one for part in real(iter(parts)) for one in part]
+                (record,) = {part.records_done for part in parts}
+                step += 1
+            assert len(seen) == record
+        assert [next(batches, None) for batches in epochs] == [None] * workers
+        one = open_data(folder, Share(0, 1, 1), batch=sizes[-1][0])
+        assert seen == [record for part in real(one.train(1, 0)) for record in part]
+        assert joined([real(one.train(2, 0)) for one in shares]) == real(one.train(2, 0))
+        for each in (*shares, one):
+            each.close()
+
+
+def test_a_stream_goes_on_behind_an_epoch_that_was_begun_in_its_middle(tmp_path: Path, head_of_one: None) -> None:
+    write(tmp_path, [64])
+    opener = Counted()
+    data = open_data(tmp_path, Share(0, 1, 1), batch=16, open_stream=opener)
+    assert [batch.records_done for batch in data.train(0, 3, 24)] == [40, 56, 64]
+    assert [batch.records_done for batch in data.train(1, 0)] == [16, 32, 48, 64]
+    data.close()
+    assert opener.opened == [(0, 2, 2 + 4 + 4)]
 
 
 @pytest.mark.parametrize("cache", ["none", "auto"])
@@ -112,42 +161,44 @@ class Counted:
         yield from stream(records, rows, decoding)
 
 
-def train_and_validate(data: WorkerData, epochs: int, steps: int) -> None:
+def train_and_validate(data: WorkerData, epochs: int, steps: int, validates: bool = True) -> None:
     for epoch in range(epochs):
         assert len(list(data.train(epoch, 0))) == steps
-        if "validation" in data.sets:
+        if validates:
             list(data.validation())
     data.close()
 
 
-def test_a_loop_like_ours_opens_each_stream_once(tmp_path: Path) -> None:
+def test_a_loop_like_ours_opens_each_stream_once(tmp_path: Path, head_of_one: None) -> None:
     """train, validation, train, ...: each is the one that was started ahead."""
     write(tmp_path, [64])
     opener = Counted()
     train_and_validate(open_data(tmp_path, Share(0, 1, 1), validation="part*.rec", open_stream=opener), 3, 8)
-    assert opener.opened == [(0, 0, 8), (0, 0, 8), (1, 1, 8), (0, 0, 8), (2, 2, 8), (0, 0, 8)]
+    assert opener.opened == [(0, 0, 7), (0, 0, 8), (1, 1, 8), (0, 0, 8), (2, 2, 8), (0, 0, 8)]
 
 
 @pytest.mark.parametrize("validation", [None, "few0.rec"])
-def test_a_stream_goes_on_over_the_epochs(tmp_path: Path, validation: str | None) -> None:
+def test_a_stream_goes_on_over_the_epochs(tmp_path: Path, validation: str | None, head_of_one: None) -> None:
     """Without validation records, and once they are kept."""
     write(tmp_path, [64])
     write(tmp_path, [8], prefix="few")
     opener = Counted()
     data = open_data(tmp_path, Share(0, 1, 1), epochs=5, validation=validation, cache="0.0001MiB", open_stream=opener)
-    train_and_validate(data, 5, 8)
-    assert opener.opened == ([(0, 0, 8), (0, 0, 1), (1, 4, 32)] if validation else [(0, 4, 40)])
+    train_and_validate(data, 5, 8, validates=validation is not None)
+    assert opener.opened == ([(0, 0, 7), (0, 0, 1), (1, 4, 32)] if validation else [(0, 4, 39)])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_is_kept_is_streamed_once_and_nothing_stays_started(tmp_path: Path, workers: int) -> None:
+def test_what_is_kept_is_streamed_once_and_nothing_stays_started(
+    tmp_path: Path, workers: int, head_of_one: None
+) -> None:
     write(tmp_path, [64])
     opener = Counted()
     data = open_data(tmp_path, Share(0, workers, 1), epochs=4, validation="part*.rec", cache="auto", open_stream=opener)
     for epoch in range(4):
         list(data.train(epoch, 0))
         list(data.validation())
-    assert [count for *_, count in opener.opened] == [8 if workers == 1 else 16, 8]
+    assert [count for *_, count in opener.opened] == [7 if workers == 1 else 15, 8]
     assert data._feed._ahead is None
 
 
@@ -160,14 +211,16 @@ def test_padding_alone_does_not_keep_a_set_from_being_complete(tmp_path: Path) -
     assert len(opener.opened) == 1
 
 
-def test_a_loop_that_never_validates_starts_no_validation_stream_after_the_first_epoch(tmp_path: Path) -> None:
+def test_a_loop_that_never_validates_starts_no_validation_stream_after_the_first_epoch(
+    tmp_path: Path, head_of_one: None
+) -> None:
     write(tmp_path, [64])
     opener = Counted()
     data = open_data(tmp_path, Share(0, 1, 1), epochs=4, validation="part*.rec", open_stream=opener)
     for epoch in range(4):
         list(data.train(epoch, 0))
     data.close()
-    assert opener.opened == [(0, 0, 8), (0, 0, 8), (1, 3, 24)]
+    assert opener.opened == [(0, 0, 7), (0, 0, 8), (1, 3, 24)]
 
 
 def test_closing_opens_nothing(tmp_path: Path) -> None:
@@ -208,14 +261,14 @@ def test_damage_that_every_worker_finds_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_stream_is_cut_where_planning_more_would_take_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head_of_one: None
 ) -> None:
     write(tmp_path, [64])
     monkeypatch.setattr(worker, "STREAM_TASKS", 5)
     monkeypatch.setattr(worker, "task_batches", lambda *_: 1)
     opener = Counted()
-    train_and_validate(open_data(tmp_path, Share(0, 1, 1), epochs=2, open_stream=opener), 2, 8)
-    assert opener.opened == [(0, 0, 5), (0, 1, 5), (1, 1, 5), (1, 1, 1)]
+    train_and_validate(open_data(tmp_path, Share(0, 1, 1), epochs=2, open_stream=opener), 2, 8, validates=False)
+    assert opener.opened == [(0, 0, 5), (0, 1, 5), (1, 1, 5)]
 
 
 def test_an_epoch_that_is_left_early_can_be_begun_again(tmp_path: Path) -> None:
@@ -274,6 +327,118 @@ def test_fingerprints_agree_on_equal_files_in_other_folders(tmp_path: Path) -> N
         write(folder, [5], bad=bad)
     first, second, other = (open_data(folder, Share(0, 2, 1)).fingerprint() for folder in folders)
     assert first == second != other
+
+
+# ---- the first batches, which the worker decodes itself ----
+
+
+class Late:
+    """Opens streams when it may."""
+
+    def __init__(self) -> None:
+        self.may_open, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
+        assert self.may_open.wait(20)
+        self.opened.set()
+        return stream(records, rows, decoding)
+
+
+@pytest.mark.parametrize("cache", ["none", "auto"])
+def test_the_first_batches_do_not_wait_for_a_stream(
+    tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head, "head_batches", lambda first_s: 3)
+    write(tmp_path, [64])
+    opener = Late()
+    data = open_data(tmp_path, Share(0, 1, 1), cache=cache, open_stream=opener)
+    epoch = data.train(0, 2)
+    seen = [next(epoch) for _ in range(3)]
+    assert not opener.opened.is_set()
+    opener.may_open.set()
+    whole = real(open_data(tmp_path, Share(0, 1, 1)).train(0, 0))
+    assert real(iter([*seen, *epoch])) == whole[2:]
+    data.close()
+
+
+@pytest.mark.parametrize("decoded_here", [1, 2, 9])
+@pytest.mark.parametrize("cache", ["none", "auto"])
+def test_a_head_changes_nothing(
+    tmp_path: Path, cache: str, decoded_here: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pixels, draws, labels, weights, bad records and what is said of them: as when all of it is streamed."""
+    write(tmp_path, [10, 13], bad=[4, 17])
+    found = []
+    for count in (0, decoded_here):
+        monkeypatch.setattr(worker, "decode_head", lambda *what, count=count: (
+            count, islice(stream(*what), count)))
+        data = open_data(tmp_path, Share(1, 2, 1), cache=cache, on_bad_record="skip", augment={"rand_mirror": True})
+        found.append([[*data.train(0, 0)], [*data.train(1, 0)], data.take_skipped()])
+        data.close()
+    (*streamed, skipped), (*ours, also_skipped) = found
+    assert skipped == also_skipped > 0
+    for theirs, mine in zip(streamed, ours, strict=True):
+        for one, other in zip(theirs, mine, strict=True):
+            assert_same(one, other)
+
+
+def assert_same(one: Batch, other: Batch) -> None:
+    for field in fields(Batch):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        np.testing.assert_array_equal(a, b)
+        assert type(a) is type(b)
+        assert getattr(a, "dtype", None) == getattr(b, "dtype", None)
+
+
+def test_only_the_first_epoch_of_a_worker_has_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    decode_head = head.decode_head
+    monkeypatch.setattr(worker, "decode_head", lambda *what: calls.append(1) or decode_head(*what))
+    write(tmp_path, [64])
+    data = open_data(tmp_path, Share(0, 1, 1))
+    for epoch, first in ((1, 5), (0, 0), (2, 0)):
+        list(data.train(epoch, first))
+    data.close()
+    assert calls == [1]
+
+
+def test_a_loop_that_validates_first_has_its_stream_started_ahead(tmp_path: Path) -> None:
+    write(tmp_path, [64])
+    opener = Counted()
+    data = open_data(tmp_path, Share(0, 1, 1), validation="part*.rec", open_stream=opener)
+    list(data.validation())
+    list(data.train(0, 0))
+    data.close()
+    assert opener.opened == [(0, 0, 8), (0, 0, 8), (0, 0, 8)]
+
+
+def test_the_head_is_as_long_as_a_stream_takes_to_start() -> None:
+    assert [head.head_batches(first_s) for first_s in (0.004, 0.2, 0.3, 0.5, 5.0)] == [200, 4, 2, 1, 1]
+    assert head.head_batches(0.0) >= 1
+
+
+def test_the_head_leaves_opencv_as_it_was(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [16], bad=[3])
+    before = (cv2.getNumThreads(), cv2.getLogLevel())
+    list(open_data(tmp_path, Share(0, 1, 1), on_bad_record="skip").train(0, 0))
+    assert (cv2.getNumThreads(), cv2.getLogLevel()) == before
+    assert capfd.readouterr().err == ""
+
+
+def test_nothing_slow_is_imported_before_the_first_batch(tmp_path: Path) -> None:
+    write(tmp_path, [16])
+    program = f"""
+import sys, threading
+from raymx.config import parse_experiment
+from raymx.data.worker import Share, WorkerData
+experiment = parse_experiment({{
+    "name": "x", "model": {{"net": "alexnet", "classes": 2}}, "training": {{"epochs": 1, "global_batch_size": 8}},
+    "data": {{"train": "part*.rec", "image_shape": [1, 2, 2]}}}}, {str(tmp_path)!r})
+next(WorkerData(experiment, Share(0, 1, 1), lambda *_: threading.Event().wait()).train(0, 0))
+print([name for name in ("ray", "mxnet", "pandas", "pyarrow") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
 
 
 # ---- transforms of the user's own ----

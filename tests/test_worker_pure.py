@@ -1,24 +1,19 @@
-"""A worker's pure parts: the channel to the trial, the meter, checkpoints as files, cores."""
+"""A worker's pure parts: the channel to the trial, the meter, cores."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from raymx.cluster import cores
 from raymx.errors import CheckpointError, DataError, ExperimentError, KVStoreError, RaymxError, TrainingError
-from raymx.kvstore.state import OptimizerState
-from raymx.training import checkpoint
 from raymx.training.channel import Channel, LoopEnded
 from raymx.training.meter import Meter
 
@@ -114,67 +109,6 @@ def test_the_meter_keeps_the_first_step_apart() -> None:
     meter.stop()
     assert meter.take() == {"steps": 2, "samples": 64, "train_s": 2.0, "data_wait_s": 0.5, "first_step_s": 5.0}
     assert meter.take() == {"steps": 0, "samples": 0, "train_s": 0.0, "data_wait_s": 0.0, "first_step_s": 5.0}
-
-
-def saved() -> checkpoint.Saved:
-    state = OptimizerState({"0.weight": [np.arange(4, dtype=np.float32), np.ones(4, np.float32)], "0.bias": []},
-                           {"0.weight": 7, "0.bias": 7})
-    return checkpoint.Saved(b"parameters", state, epoch=1, step=2, state={"mine": [1]}, sums={"loss": 0.1},
-                            metrics={"train_loss": 0.5})
-
-
-def test_a_checkpoint_reads_back(tmp_path: Path) -> None:
-    checkpoint.write(str(tmp_path), saved())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.params", "optimizer.npz", "state.json"]
-    found = checkpoint.read(str(tmp_path))
-    assert found.optimizer.counts == saved().optimizer.counts
-    np.testing.assert_array_equal(found.optimizer.arrays["0.weight"][0], np.arange(4))
-    assert (found.parameters, found.epoch, found.step, found.state, found.sums, found.metrics) == (
-        b"parameters", 1, 2, {"mine": [1]}, {"loss": 0.1}, {"train_loss": 0.5})
-
-
-@pytest.mark.parametrize("name", ["net.params", "optimizer.npz"])
-def test_a_damaged_checkpoint_is_named(tmp_path: Path, name: str) -> None:
-    checkpoint.write(str(tmp_path), saved())
-    data = bytearray((tmp_path / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (tmp_path / name).write_bytes(data)
-    with pytest.raises(CheckpointError, match=f"{name} is damaged"):
-        checkpoint.read(str(tmp_path))
-
-
-def test_a_missing_file_or_another_format_is_named(tmp_path: Path) -> None:
-    checkpoint.write(str(tmp_path), saved())
-    state = json.loads((tmp_path / "state.json").read_text())
-    (tmp_path / "state.json").write_text(json.dumps(state | {"format": 99}))
-    with pytest.raises(CheckpointError, match="format 99"):
-        checkpoint.read(str(tmp_path))
-    (tmp_path / "state.json").unlink()
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        checkpoint.read(str(tmp_path))
-
-
-def test_a_checkpoint_with_a_pickle_in_it_is_refused(tmp_path: Path) -> None:
-    """Checksums are whoever wrote it's own; the arrays are read with no pickle whatever they say."""
-    trap = np.array([Trap()], dtype=object)
-    np.savez(tmp_path / "trap.npz", **{"0.weight/0": trap})
-    checkpoint.write(str(tmp_path), saved())
-    data = (tmp_path / "trap.npz").read_bytes()
-    (tmp_path / "optimizer.npz").write_bytes(data)
-    import hashlib
-    state = json.loads((tmp_path / "state.json").read_text())
-    state["sha256"]["optimizer.npz"] = hashlib.sha256(data).hexdigest()
-    (tmp_path / "state.json").write_text(json.dumps(state))
-    with pytest.raises(CheckpointError, match=r"optimizer\.npz"):
-        checkpoint.read(str(tmp_path))
-    assert not Trap.sprung
-
-
-class Trap:
-    sprung = False
-
-    def __reduce__(self) -> Any:
-        return setattr, (Trap, "sprung", True)
 
 
 def test_cores_are_disjoint_between_processes_and_free_after_them() -> None:

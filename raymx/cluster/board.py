@@ -7,12 +7,14 @@ trial posts where it is and looks whether it was asked to stop; every driver tha
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from ray.experimental import internal_kv
 
 _NAMESPACE = b"raymx"
+END_TIMEOUT_S = 5.0
 
 
 class Board:
@@ -34,6 +36,24 @@ class Board:
 
     def stop_requested(self) -> bool:
         return self._get("stop") is not None
+
+    def watch(self) -> None:
+        """Say that somebody looks at this run: `end` then waits for an answer."""
+        self._put("watched", "1")
+
+    def end(self, trial_id: str) -> None:
+        """Say that this trial is about to fail for good, and wait until the driver knows: it would start it again."""
+        self._put(f"end/{trial_id}", "1")
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while self._get("watched") and self._get(f"end/{trial_id}") and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def take_end(self, trial_id: str) -> bool:
+        """Whether the trial has said so; once."""
+        ended = self._get(f"end/{trial_id}") is not None
+        if ended:
+            internal_kv._internal_kv_del(self._key(f"end/{trial_id}"), namespace=_NAMESPACE)
+        return ended
 
     def clear(self) -> None:
         internal_kv._internal_kv_del(self._key(""), del_by_prefix=True, namespace=_NAMESPACE)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
-from raymx.errors import KVStoreError, RaymxError, TrainingError
+from raymx.cluster.processes import Seat
+from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
 from raymx.training.channel import Event
 
 ANSWER_TIMEOUT_S = 300.0        # for a control call to a role: a checkpoint of a large net takes its time
@@ -24,12 +26,14 @@ class Generation:
     number: int
     workers: list[Any]
     servers: list[Any] = field(default_factory=list)
+    seats: dict[int, Seat] = field(default_factory=dict)            # of the workers, by rank
     serving: dict[Any, str] = field(default_factory=dict)           # refs that end only when something is wrong
     failures: dict[Any, str] = field(default_factory=dict)          # refs of wait_failure, by the server's name
     loops: dict[int, Any] = field(default_factory=dict)             # refs of run_loop, by rank
     listening: dict[int, Any] = field(default_factory=dict)         # refs of next_event, by rank
     events: dict[int, Event] = field(default_factory=dict)          # the newest event, by rank
-    _progress: list[Any] = field(default_factory=list)              # refs of progress calls under way
+    progress: dict[int, dict[str, Any]] = field(default_factory=dict)   # the last that each loop said, by rank
+    _asked: dict[int, Any] = field(default_factory=dict)            # refs of progress calls under way, by rank
 
     def poll(self, timeout_s: float) -> list[Event] | None:
         """The loops' newest events by rank, once every worker has posted one; None when ``timeout_s`` pass before.
@@ -65,24 +69,30 @@ class Generation:
     def answer_all(self, payload: Any = None) -> None:
         self.answer(dict.fromkeys(range(len(self.workers)), payload))
 
-    def hold(self) -> None:
-        """Ask every loop to wait at its next boundary."""
+    def hold(self, count: int = 0) -> None:
+        """Ask every loop to wait at its next boundary from its report number ``count`` on."""
         for worker in self.workers:
-            worker.hold.remote()
+            worker.hold.remote(count)
 
     def command(self, name: str, argument: Any = None) -> list[Any]:
         """Have every waiting loop do ``name``; the results by rank."""
         return self.ask([worker.command.remote(name, argument) for worker in self.workers],
                         f"workers ({name})")
 
-    def progress(self) -> list[dict[str, Any]]:
-        """Where each worker's loop is, by rank; [] when one is too busy to say."""
-        self._progress = self._progress or [worker.progress.remote() for worker in self.workers]
-        _, late = ray.wait(self._progress, num_returns=len(self._progress), timeout=PROGRESS_TIMEOUT_S)
-        if late:
-            return []
-        refs, self._progress = self._progress, []
-        return [value_of(ref, "a worker (progress)") for ref in refs]
+    def look(self) -> list[str]:
+        """Take in where the loops are, of those that answer in time; their new warnings."""
+        for rank, worker in enumerate(self.workers):
+            if rank not in self._asked:
+                self._asked[rank] = worker.progress.remote()
+        ranks = {ref: rank for rank, ref in self._asked.items()}
+        answered, _ = ray.wait(list(ranks), num_returns=len(ranks), timeout=PROGRESS_TIMEOUT_S)
+        warnings = []
+        for ref in answered:
+            progress = value_of(ref, f"worker {ranks[ref]}")
+            warnings += progress.pop("warnings")
+            self.progress[ranks[ref]] = progress
+            del self._asked[ranks[ref]]
+        return warnings
 
     def on_servers(self, method: str, *arguments: Any) -> list[Any]:
         """Call a control method of every server; ``arguments`` are lists with an item a server."""
@@ -94,10 +104,15 @@ class Generation:
         """The values of refs; raises as `poll` does, and KVStoreError after the time-out of a role that hangs."""
         values, waiting, deadline = {}, list(refs), time.monotonic() + ANSWER_TIMEOUT_S
         while waiting:
-            ready, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
+            # The others too: when one has died, those that are asked may wait for it for ever.
+            watched = [*waiting, *self.loops.values(), *self.serving, *self.failures]
+            ready, _ = ray.wait(watched, timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
                 raise KVStoreError(f"{who}: no answer within {ANSWER_TIMEOUT_S:g} s")
-            values[ready[0]] = value_of(ready[0], who)  # at once: when one has died, others may wait for it for ever
+            if ready[0] not in waiting:
+                self._check_ended(ready[0])
+            waiting.remove(ready[0])
+            values[ready[0]] = value_of(ready[0], who)
         return [values[ref] for ref in refs]
 
     def _check_ended(self, ref: Any) -> None:
@@ -105,27 +120,39 @@ class Generation:
         if ref in self.failures:
             failure = value_of(ref, self.failures[ref])
             if not failure:
-                raise KVStoreError(f"{self.failures[ref]} ended in the middle of the run")
+                raise RoleLost(f"{self.failures[ref]} ended in the middle of the run")
             raise TrainingError(f"the optimizer failed on {self.failures[ref]}:\n{failure}")
         if ref in self.serving:
             value_of(ref, self.serving[ref])
-            raise KVStoreError(f"{self.serving[ref]} ended in the middle of the run")
+            raise RoleLost(f"{self.serving[ref]} ended in the middle of the run")
         rank = next(rank for rank, loop in self.loops.items() if loop == ref)
         value_of(ref, f"worker {rank}")
-        raise KVStoreError(f"worker {rank} ended in the middle of the run")
+        raise RoleLost(f"worker {rank} ended in the middle of the run")
 
 
 def value_of(ref: Any, who: str) -> Any:
-    """The ref's value; raises a role's own error, or KVStoreError when its process died."""
+    """The ref's value; raises a role's own error, RoleLost when its process died, else KVStoreError."""
     try:
         return ray.get(ref)
     except RayTaskError as error:
         raise error.cause if isinstance(error.cause, RaymxError) else KVStoreError(f"{who}: {error}") from None
     except RayActorError as error:
-        raise KVStoreError(f"{who} died: {_first_line(error)}") from None
+        if error.actor_init_failed:
+            raise KVStoreError(f"{who} cannot start: {_last_line(error)}") from None
+        raise RoleLost(f"{who} died: {_how_it_died(error)}") from None
     except RayError as error:
-        raise KVStoreError(f"{who}: {_first_line(error)}") from None
+        raise KVStoreError(f"{who}: {str(error).strip().splitlines()[0]}") from None
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+def _how_it_died(error: RayActorError) -> str:
+    """Ray's many words in a few."""
+    text = str(error)
+    if isinstance(error, ActorUnavailableError) or "node" in text.partition("is dead because")[2][:40]:
+        return "its node cannot be reached"
+    pid, node = (re.search(rf"\b{name}: (\S+)", text) for name in ("pid", "ip"))
+    where = f" {pid.group(1)} on {node.group(1)}" if pid and node else ""
+    return f"process{where} was killed or crashed"
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]

@@ -5,7 +5,8 @@
     print(describe(experiment, wanted, nodes))
 
 Bundle 0 holds the controller: the trial and the KVStore scheduler. Then comes one bundle a worker, with its data CPUs
-and the CPUs of the servers that sit beside it, and then one bundle a dedicated server.
+and the CPUs of the servers that sit beside it, and then one bundle a dedicated server. An elastic run has the workers
+that it starts with in this group; each one more is a placement group of its own, with one bundle (a slot).
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class Roles:
     """How many workers and servers there are, and what one of each asks for."""
 
     workers: int
+    """Those that an elastic run starts with."""
+    max_workers: int
+    workers_in_words: str
+    """``2 workers``, ``2 to 8 workers``."""
     worker_cpus: float
     """A worker's own CPUs and its data CPUs."""
     worker_gpus: int
@@ -38,13 +43,18 @@ class Roles:
 
 @dataclass(frozen=True)
 class Plan:
-    """Bundles of one placement group, and which bundle each worker and each server belongs to."""
+    """Bundles of one placement group, and which bundle each worker and each server belongs to.
+
+    ``slot_bundle`` is what one more worker of an elastic run needs, and ``max_slots`` how many there may be.
+    """
 
     bundles: tuple[Mapping[str, float], ...]
     strategy: str
     worker_bundles: tuple[int, ...]
     server_bundles: tuple[int, ...]
     roles: Roles
+    slot_bundle: Mapping[str, float]
+    max_slots: int
     controller_bundle: int = 0
 
 
@@ -60,11 +70,14 @@ class NodeResources:
 def plan(experiment: Experiment, gpus_per_worker: int) -> Plan:
     """The bundles of an experiment; ``gpus_per_worker`` is the number that ``auto`` came to.
 
+    For an elastic experiment those of its fewest workers, with which it starts.
     ``data.cpus: auto`` counts as 1 until `with_data_cpus` has made it a number.
     """
     resources, kvstore = experiment.resources, experiment.kvstore
     return _plan(Roles(
-        workers=resources.workers,
+        workers=resources.min_workers,
+        max_workers=resources.max_workers,
+        workers_in_words=resources.workers_in_words,
         worker_cpus=resources.cpus_per_worker + experiment.data.read_cpus,
         worker_gpus=gpus_per_worker,
         servers=kvstore.servers if is_dist(experiment) else 0,
@@ -87,13 +100,15 @@ def _plan(roles: Roles) -> Plan:
         cpus[bundle] += roles.server_cpus
     gpus = {"GPU": float(roles.worker_gpus)} if roles.worker_gpus else {}
     bundles = tuple({"CPU": cpus[bundle], **(gpus if bundle in workers else {})} for bundle in sorted(cpus))
-    return Plan(bundles, "PACK", workers, servers, roles)
+    return Plan(bundles, "PACK", workers, servers, roles, slot_bundle={"CPU": roles.worker_cpus, **gpus},
+                max_slots=roles.max_workers - roles.workers)
 
 
 def check_fit(plan: Plan, nodes: Sequence[NodeResources]) -> None:
     """Raise a PlacementError with what is asked, what there is and what would fit, when ``nodes`` cannot hold ``plan``.
 
-    ``nodes`` are the cluster's totals: what other jobs hold now may be free later.
+    ``nodes`` are the cluster's totals: what other jobs hold now may be free later. An elastic plan fits with its fewest
+    workers.
     """
     if _nodes_used(plan, nodes) is None:
         raise PlacementError("\n".join((
@@ -105,12 +120,15 @@ def check_fit(plan: Plan, nodes: Sequence[NodeResources]) -> None:
 
 
 def logical_cpus(plan: Plan) -> int:
-    """CPUs that a Ray needs which raymx starts for this plan alone."""
+    """CPUs that a Ray needs which raymx starts for this plan alone; an elastic plan counts its fewest workers."""
     return math.ceil(_totals(plan)[0] - _TOLERANCE)
 
 
 def auto_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:
-    """The most GPUs a worker with which all workers fit; 0 when there is no GPU or not one for each."""
+    """The most GPUs a worker with which all workers fit (of an elastic experiment its fewest).
+
+    0 when there is no GPU or not one for each.
+    """
     most = int(max((node.gpu for node in nodes), default=0))
     return next((gpus for gpus in range(most, 0, -1) if _nodes_used(plan(experiment, gpus), nodes)), 0)
 
@@ -118,49 +136,68 @@ def auto_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:
 def with_data_cpus(experiment: Experiment, gpus_per_worker: int, free: Sequence[NodeResources]) -> Experiment:
     """The experiment with a number for ``data.cpus: auto``: the most, from 1 to 8, for which nodes have room now.
 
-    1 when there is none even for that: then the plan waits, or is refused.
+    1 when there is none even for that: then the plan waits, or is refused. For an elastic experiment all its workers
+    must have room: rather more workers than more CPUs for data, so it is 1 where they never do.
     """
     if experiment.data.cpus != "auto":
         return experiment
     tries = [experiment.model_copy(update={"data": experiment.data.model_copy(update={"cpus": float(cpus)})})
              for cpus in range(MOST_DATA_CPUS, 0, -1)]
-    return next((one for one in tries if _nodes_used(plan(one, gpus_per_worker), free)), tries[-1])
+    return next((one for one in tries if _room(plan(one, gpus_per_worker), free)), tries[-1])
+
+
+def _room(plan: Plan, free: Sequence[NodeResources]) -> bool:
+    """Whether all workers fit, those that an elastic run may grow to as well."""
+    return _nodes_used(plan, free, plan.max_slots) is not None
 
 
 def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] | None) -> str:
     """A table of who needs what, and whether it fits ``nodes`` (None: no cluster, raymx starts a Ray of its own)."""
     roles = plan.roles
     place = "a bundle of its own" if roles.dedicated_servers else "beside a worker"
+    everything = f"all, with {_count(roles.workers, 'worker')}" if plan.max_slots else "all"
     rows = [
         ("role", "count", "CPU each", "GPU each", "place"),
         ("trial and KVStore scheduler", "1", f"{CONTROLLER_CPUS:g}", "0", "a bundle of its own"),
-        ("worker", str(roles.workers), f"{roles.worker_cpus:g}", str(roles.worker_gpus), "a bundle of its own"),
+        ("worker", roles.workers_in_words.rpartition(" ")[0], f"{roles.worker_cpus:g}", str(roles.worker_gpus),
+         "a bundle of its own"),
         *([("server", str(roles.servers), f"{roles.server_cpus:g}", "0", place)] if roles.servers else []),
-        ("all", "", *(f"{total:g}" for total in _totals(plan)), f"{len(plan.bundles)} bundles"),
+        (everything, "", *(f"{total:g}" for total in _totals(plan)), f"{len(plan.bundles)} bundles"),
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     data_cpus = experiment.data.read_cpus
-    return "\n".join((*table, f"A worker's CPUs include {data_cpus:g} for reading data.", _verdict(plan, nodes)))
+    return "\n".join((*table, f"A worker's CPUs include {data_cpus:g} for reading data.",
+                      *([f"{roles.workers_in_words}{_growth(roles)}."] if plan.max_slots else []),
+                      _verdict(plan, nodes)))
 
 
 def _verdict(plan: Plan, nodes: Sequence[NodeResources] | None) -> str:
     if nodes is None:
-        return f"No cluster given: raymx starts a Ray on this machine with {logical_cpus(plan)} logical CPUs."
+        more = ", or one a core where that is more" if plan.max_slots else ""
+        return f"No cluster given: raymx starts a Ray on this machine with {logical_cpus(plan)} logical CPUs{more}."
     used = _nodes_used(plan, nodes)
     if used is None:
         return "\n".join(("It does not fit.", f"There: {_nodes_in_words(nodes)}", *_advice(plan, nodes)))
-    return f"It fits, on {', '.join(used)}."
+    return f"It fits, on {', '.join(used)}{_room_to_grow(plan, nodes)}."
 
 
-def _nodes_used(plan: Plan, nodes: Sequence[NodeResources]) -> list[str] | None:
-    """Names of the nodes that take bundles, or None when they do not fit.
+def _room_to_grow(plan: Plan, nodes: Sequence[NodeResources]) -> str:
+    if not plan.max_slots:
+        return ""
+    slots = next(n for n in range(plan.max_slots, -1, -1) if _nodes_used(plan, nodes, n) is not None)
+    return f"; the cluster has room for {_count(plan.roles.workers + slots, 'worker')}"
+
+
+def _nodes_used(plan: Plan, nodes: Sequence[NodeResources], slots: int = 0) -> list[str] | None:
+    """Names of the nodes that take the bundles and so many slots, or None when they do not fit.
 
     Best fit, largest bundle first: CPU-only bundles then stay off GPU nodes while there is room elsewhere.
     """
     free = [[node.gpu, node.cpu] for node in nodes]
     used: set[int] = set()
-    for gpu, cpu in sorted(((b.get("GPU", 0.0), b["CPU"]) for b in plan.bundles), reverse=True):
+    bundles = (*plan.bundles, *[plan.slot_bundle] * slots)
+    for gpu, cpu in sorted(((b.get("GPU", 0.0), b["CPU"]) for b in bundles), reverse=True):
         room = [i for i, (g, c) in enumerate(free) if g - gpu >= -_TOLERANCE and c - cpu >= -_TOLERANCE]
         if not room:
             return None
@@ -177,8 +214,10 @@ def _advice(plan: Plan, nodes: Sequence[NodeResources]) -> list[str]:
                 "resources.gpus_per_worker to 0 or auto (leave out --gpus), or use a cluster with GPUs."]
     fewer = range(roles.workers - 1, 0, -1)
     fitting = next((n for n in fewer if _nodes_used(_plan(replace(roles, workers=n)), nodes)), 0)
-    most = (f"{fitting} of {roles.workers} workers would fit: set resources.workers (--num-workers) to {fitting}, or"
-            if fitting else "Not even one worker would fit:")
+    key = (f"resources.workers.min (--num-workers {fitting}:{roles.max_workers})" if plan.max_slots
+           else "resources.workers (--num-workers)")
+    most = (f"{fitting} of {roles.workers} workers would fit: set {key} to {fitting}, or" if fitting
+            else "Not even one worker would fit:")
     keys = ["resources.cpus_per_worker", "data.cpus"]
     keys += ["kvstore.cpus_per_server", "kvstore.servers"] if roles.servers else []
     keys += ["resources.gpus_per_worker"] if roles.worker_gpus else []
@@ -203,9 +242,15 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def _growth(roles: Roles) -> str:
+    """Empty where the number of workers is fixed."""
+    return f": starts with {roles.workers}, grows when room appears" if roles.max_workers > roles.workers else ""
+
+
 def _roles_in_words(roles: Roles) -> str:
+    each = _amount(roles.worker_cpus, roles.worker_gpus)
     words = [f"trial and KVStore scheduler {_amount(CONTROLLER_CPUS, 0)}",
-             f"{_count(roles.workers, 'worker')} with {_amount(roles.worker_cpus, roles.worker_gpus)} each"]
+             f"{roles.workers_in_words} with {each} each{_growth(roles)}"]
     if roles.servers:
         place = "in bundles of their own" if roles.dedicated_servers else "beside the workers"
         words.append(f"{_count(roles.servers, 'server')} with {_amount(roles.server_cpus, 0)} each, {place}")

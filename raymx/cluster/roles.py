@@ -6,7 +6,6 @@ control calls in others (concurrency groups are threads of the same process).
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import os
@@ -22,7 +21,7 @@ from typing import Any
 import ray
 
 from raymx import native
-from raymx.cluster import cores
+from raymx.cluster import cores, stacks
 from raymx.errors import KVStoreError, RaymxError, TrainingError
 from raymx.imports import folder_here
 from raymx.kvstore.env import socket_path
@@ -37,6 +36,9 @@ class Process:
     cpus_on_node: float = 0.0           # of the whole trial: cores are bound where the node has that many
     env: Mapping[str, str] = field(default_factory=dict)
     directory: str = ""
+    standby: bool = False               # it will take the part of another process, and has that one's cores and GPUs
+    cores: tuple[int, ...] = ()
+    gpus: str | None = None             # CUDA_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,21 @@ class Task:
     gpus: bool
     placement_group: Any = None
     bundle_index: int = -1
+    hold_from: int | None = None        # the report number at whose boundary the loop waits for the trial
 
 
-def _prepare(process: Process) -> None:
-    """Settings first, then the import that reads them."""
-    allowed = os.sched_getaffinity(0)
-    bound: list[int] = []
-    if process.cpus_on_node and len(allowed) >= process.cpus_on_node:
+def _prepare(process: Process) -> dict[str, Any]:
+    """Settings first, then the import that reads them. What a standby of this process is given of it."""
+    allowed, bound = os.sched_getaffinity(0), list(process.cores)
+    if not process.standby and process.cpus_on_node and len(allowed) >= process.cpus_on_node:
         bound = cores.claim(process.threads, allowed)
     os.environ.update(cores.thread_env(process.threads, bound))
     os.environ.update(process.env)
+    if process.gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = process.gpus
     os.environ.pop("DMLC_ROLE", None)       # with a role set, importing mxnet would serve and then exit
     native.import_mxnet()
+    return {"cores": tuple(bound), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
 
 
 @ray.remote(concurrency_groups={"serve": 1, "watch": 1, "control": 2})
@@ -72,8 +77,12 @@ class Server:
 
     def __init__(self, process: Process) -> None:
         self._directory = folder_here(process.directory)
-        _prepare(process)
+        self._place = _prepare(process)
         self._server = HostedServer()
+
+    @ray.method(concurrency_group="control")
+    def place(self) -> dict[str, Any]:
+        return self._place
 
     @ray.method(concurrency_group="serve")
     def serve(self, env: Mapping[str, str], store_type: str) -> None:
@@ -141,15 +150,8 @@ class KVScheduler:
             time.sleep(0.002)
         return True
 
-    @ray.method(concurrency_group="control")
-    def remove_sockets(self, ports: list[int]) -> None:
-        """Remove the Unix sockets that killed roles left on this node."""
-        for port in ports:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(socket_path(port))
 
-
-@ray.remote(concurrency_groups={"loop": 1, "events": 1, "control": 3})
+@ray.remote(concurrency_groups={"loop": 1, "events": 1, "watch": 2, "control": 3})
 class Worker:
     """A KVStore worker: it has the store, the data stream and the training loop."""
 
@@ -157,10 +159,16 @@ class Worker:
         self._directory = folder_here(process.directory)
         self._warnings = KeptWarnings()
         logging.getLogger("raymx").addHandler(self._warnings)
-        _prepare(process)
+        self._place = _prepare(process)
+        if process.standby:
+            _import_ahead()
         self._store: Any = None
         self._context: Any = None
         self._entered = threading.Event()
+
+    @ray.method(concurrency_group="control")
+    def place(self) -> dict[str, Any]:
+        return self._place
 
     @ray.method(concurrency_group="control")
     def join(self, env: Mapping[str, str], store_type: str, gpus: int) -> int:
@@ -190,7 +198,9 @@ class Worker:
             if isinstance(error, RaymxError):
                 raise
         except BaseException as error:
-            raise _user_error(f"worker {task.rank} of {task.num_workers}", error, self._directory) from None
+            failed = _user_error(f"worker {task.rank} of {task.num_workers}", error, self._directory)
+            failed.place = self._context.place if self._context else None
+            raise failed from None
 
     def _enter(self, task: Task, saved: Any) -> Any:
         import mxnet as mx
@@ -203,6 +213,8 @@ class Worker:
                       task.bundle_index)
         self._context = WorkerContext(parse_experiment(task.experiment, self._directory), place, self._store,
                                       [device(i) for i in range(task.num_devices)], saved)
+        if task.hold_from is not None:
+            self._context.channel.hold(task.hold_from)
         self._entered.set()
         return self._context
 
@@ -216,13 +228,19 @@ class Worker:
         return self._context.channel.command(name, argument)
 
     @ray.method(concurrency_group="control")
-    def hold(self) -> None:
-        self._context.channel.hold()
+    def hold(self, count: int = 0) -> None:
+        self._context.channel.hold(count)
 
-    @ray.method(concurrency_group="control")
+    @ray.method(concurrency_group="watch")
     def progress(self) -> dict[str, Any]:
-        """Where the loop is, and the warnings since the last call."""
-        return {**(self._context.progress if self._context else {}), "warnings": self._warnings.take()}
+        """Where the loop is, a number that grows whenever it moves, and the warnings since the last call."""
+        context = self._context
+        return {**(context.progress if context else {}), "moves": context.moves if context else 0,
+                "pid": os.getpid(), "warnings": self._warnings.take()}
+
+    @ray.method(concurrency_group="watch")
+    def stacks(self) -> str:
+        return stacks.of_this_process()
 
     @ray.method(concurrency_group="control")
     def leave(self) -> bool:
@@ -235,6 +253,16 @@ class Worker:
         if store() is not None:     # a cycle of the user's, perhaps
             gc.collect()
         return store() is None
+
+
+def _import_ahead() -> None:
+    """What a worker would import in its first step; the data stream's takes more than a second."""
+    import mxnet as mx
+
+    import raymx.data.stream
+    import raymx.training.loop  # noqa: F401
+
+    mx.nd.zeros(1).wait_to_read()           # MXNet's engine starts its threads
 
 
 def _loop_of(experiment: Mapping[str, Any], directory: str) -> Any:

@@ -23,6 +23,7 @@ class Batch:
     real_local: int  # rows of this worker with weight 1
     real_global: int  # real rows over all workers, as planned: bad records count
     bad: tuple[BadRecord, ...] = ()  # those of the real rows that were skipped
+    records_done: int = 0  # of the epoch, by all workers, when this step is done; 0 for validation
 
     def copy(self) -> Batch:
         """With arrays of its own."""
@@ -33,8 +34,10 @@ class Batch:
     def of(cls, decoded: Decoded, rows: Rows) -> Batch:
         """The decoded rows of ``rows``."""
         labels = decoded.labels[:, 0] if decoded.labels.shape[1] == 1 else decoded.labels
-        if not decoded.bad:
-            return cls(decoded.images, labels, decoded.mirror, rows.weights, rows.real_local, rows.real_global)
-        weights = rows.weights * decoded.usable
+        weights, real_local = rows.weights, rows.real_local
+        if decoded.bad:
+            weights = rows.weights * decoded.usable
+            real_local = int(weights.sum())
         bad = tuple(decoded.bad) if rows.real_local else ()  # a worker with padding only counts none
-        return cls(decoded.images, labels, decoded.mirror, weights, int(weights.sum()), rows.real_global, bad)
+        return cls(decoded.images, labels, decoded.mirror, weights, real_local, rows.real_global, bad,
+                   rows.records_done)

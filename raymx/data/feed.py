@@ -48,10 +48,18 @@ class Feed:
         self._ahead: tuple[tuple[str, int], _Ahead] | None = None
         self._threads: list[threading.Thread] = []
 
-    def play(self, parts: Iterable[Part], following: Part | None = None) -> Stream:
-        """The batches of all ``parts``; ``following`` is what will probably be asked for after them."""
+    def play(self, parts: Iterable[Part], following: Part | None = None, head: Iterable[Batch] = ()) -> Stream:
+        """The batches of all ``parts``; ``following`` is what will probably be asked for after them.
+
+        ``head`` are batches before them that need no stream: the first stream is started when one of them is there.
+        """
         coming = iter(parts)
         part = next(coming, None)
+        first = part or following
+        for batch in head:
+            if first is not None:
+                self.prepare(first)
+            yield batch
         while part is not None:
             upcoming = next(coming, None)
             yield from self._play(part, upcoming or following)
@@ -112,7 +120,7 @@ class _Ahead:
     def _run(self) -> None:
         try:
             stream = self._opened()
-            first = next(stream, _END)
+            first = _END if self._cancelled else next(stream, _END)
         except BaseException as error:
             self._first.set_exception(error)
             return

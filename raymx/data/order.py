@@ -2,19 +2,20 @@
 
     plan = BatchPlan(num_records=392, global_batch_size=50, num_workers=3)
     order = epoch_order(392, Shuffle("global", seed=1), epoch=0)
-    for step in range(plan.steps):
-        rows = plan.worker_rows(order, step, rank)   # ids, weights
+    for start in plan.starts():
+        rows = plan.worker_rows(order, start, rank)   # ids, weights
 
 The order depends on (seed, epoch) alone. A step takes the next ``global_batch_size`` records of it and splits them over
-the workers, so the global batches are the same whatever the number of workers, and a run may stop at any step and go on
-from there with another number. Every worker has the same number of rows at every step: what is missing is filled with
-records of that global batch at weight 0.
+the workers, so the global batches are the same whatever the number of workers. A place in an epoch is a count of
+records, so a run may stop after any step and go on from there with another number of workers, another batch or both.
+Every worker has the same number of rows at every step: what is missing is filled with records of that global batch at
+weight 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ class Rows:
     real_local: int  # rows of this worker with weight 1
     real_global: int  # the same over all workers
     epoch: int = 0  # whose random changes of images they get
+    records_done: int = 0  # of the epoch, by all workers, when this global batch is done; 0 outside of training
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,19 @@ class BatchPlan:
 
     @property
     def steps(self) -> int:
-        """Updates in an epoch, the same for every worker; the last may be a short batch."""
-        return -(-self.num_records // self.global_batch_size)
+        """Updates in a whole epoch, the same for every worker; the last may be a short batch."""
+        return self.steps_from(0, 0)
+
+    def steps_from(self, first_step: int, first_record: int) -> int:
+        """Updates in an epoch whose step ``first_step`` begins at ``first_record`` of its order.
+
+        Without a change of the batch size that is ``steps`` for every step of an epoch.
+        """
+        return first_step + len(self.starts(first_record))
+
+    def starts(self, first_record: int = 0) -> range:
+        """Where the batches begin, in records of the epoch's order, from ``first_record`` on."""
+        return range(first_record, self.num_records, self.global_batch_size)
 
     @property
     def rows_per_worker(self) -> int:
@@ -101,23 +114,28 @@ class BatchPlan:
         rows, devices = -(-self.global_batch_size // self.num_workers), self.devices_per_worker
         return -(-rows // devices) * devices
 
-    def real_rows(self, step: int) -> int:
-        """Real samples in the global batch of a step. Raises ValueError when the epoch has no such step."""
-        if not 0 <= step < self.steps:
-            raise ValueError(f"step is {step}; this epoch has the steps 0 to {self.steps - 1}")
-        return min(self.global_batch_size, self.num_records - step * self.global_batch_size)
+    def real_rows(self, start: int) -> int:
+        """Real samples in the global batch that begins at record ``start`` of the epoch's order.
 
-    def worker_rows(self, order: NDArray[np.int64], step: int, rank: int) -> Rows:
-        """The rows of worker ``rank`` at a step, of the epoch's ``order`` (int64, (num_records,)).
+        Raises ValueError when the epoch has no such record.
+        """
+        if not 0 <= start < self.num_records:
+            raise ValueError(f"a batch begins at record {start}; this epoch has the records 0 to "
+                             f"{self.num_records - 1}")
+        return min(self.global_batch_size, self.num_records - start)
 
-        Real records are split contiguously, counts differ by at most 1. A worker without any gets padding only.
+    def worker_rows(self, order: NDArray[np.int64], start: int, rank: int) -> Rows:
+        """The rows of worker ``rank`` in the batch that begins at record ``start`` of the epoch's ``order``.
+
+        ``order`` is int64 (num_records,). Real records are split contiguously, counts differ by at most 1. A worker
+        without any gets padding only.
         """
         if len(order) != self.num_records:
             raise ValueError(f"order has {len(order)} records; the plan has {self.num_records}")
-        real, first = self.real_rows(step), step * self.global_batch_size
-        batch = order[first : first + real]
-        start, stop = _share(real, self.num_workers, rank)
-        return _padded(batch[start:stop], batch, self.rows_per_worker, real)
+        real = self.real_rows(start)
+        batch = order[start : start + real]
+        mine = slice(*_share(real, self.num_workers, rank))
+        return replace(_padded(batch[mine], batch, self.rows_per_worker, real), records_done=start + real)
 
 
 def all_rows(ids: NDArray[np.int64], rows: int) -> Iterator[Rows]:

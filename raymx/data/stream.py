@@ -1,7 +1,7 @@
 """Ray Data: records -> decoded batches for one worker.
 
     records = RecordSet.open(["data/train.rec"])
-    rows = [plan.worker_rows(order, step, rank) for step in range(first_step, plan.steps)]
+    rows = [plan.worker_rows(order, start, rank) for start in plan.starts(first_record)]
     with contextlib.closing(batches(records, rows, Decoding(Pixels((1, 28, 28))))) as stream:
         for batch in stream:
             ...

@@ -1,7 +1,7 @@
 """What one worker reads: its files, the plan of its batches, and the feed that brings them.
 
     data = WorkerData(experiment, Share(rank, num_workers, devices=1), open_stream)
-    for batch in data.train(epoch, first_step): ...
+    for batch in data.train(epoch, first_step, first_record): ...
     for batch in data.validation(): ...
 
 No Ray and no mxnet: ``open_stream(records, rows, decoding)`` gives the batches (`raymx.data.stream.batches`).
@@ -10,28 +10,27 @@ No Ray and no mxnet: ``open_stream(records, rows, decoding)`` gives the batches 
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raymx.config import Experiment
 from raymx.data.batch import Batch
-from raymx.data.decoding import Decoding, TransformFailed, gives_floats, task_batches, tasks_in_flight
+from raymx.data.decoding import Decoding, task_batches, tasks_in_flight
 from raymx.data.feed import Feed, Kept, Part, Stream
-from raymx.data.files import open_reader
-from raymx.data.image import Pixels
+from raymx.data.head import decode_head
 from raymx.data.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
-from raymx.data.parts import read_payload
 from raymx.data.records import RecordSet
-from raymx.errors import DataError
+from raymx.data.sets import DataSets
 
 log = logging.getLogger(__name__)
 
 OpenStream = Callable[[RecordSet, Sequence[Rows], Decoding], Stream]
+Place = tuple[int, int]  # (epoch, record of its order): where a batch begins
 # Read tasks of one stream: planning more of them takes a noticeable part of a second.
 STREAM_TASKS = 64
 
@@ -50,130 +49,74 @@ class WorkerData:
 
     def __init__(self, experiment: Experiment, share: Share, open_stream: OpenStream) -> None:
         self._experiment, self._share, self._open_stream = experiment, share, open_stream
-        self._opened: dict[str, RecordSet] = {}
+        self._sets = DataSets(experiment, self._note_damage)
         self._epoch = self._first_epoch = -1  # the last one that was trained, and the first
         self._validated = False
         self._skipped: dict[str, list[str]] = {}  # file -> why each of its records was skipped
         self._validation_kept: list[Batch] | None = None
         self._flow: Stream | None = None  # training batches, over the epochs
-        self._flow_at: tuple[int, int] | None = None  # (epoch, step) that it gives next
+        self._flow_at: Place | None = None  # what it gives next
         self._left_to_keep: Iterator[tuple[Rows, Batch]] = iter(())
         self._order = lru_cache(maxsize=2)(self._epoch_order)
 
     # What there is
 
-    def records(self, which: str) -> RecordSet:
-        """The ``train`` or the ``validation`` records. Raises DataError when they cannot be had."""
-        if which not in self._opened:
-            data = self._experiment.data
-            paths = getattr(data, which)
-            if not paths:
-                raise DataError(f"data.{which} is not set; name a .rec file")
-            paths = [paths] if isinstance(paths, str) else paths
-            records = RecordSet.open([self._experiment.resolve(path) for path in paths], data.on_bad_record)
-            for path, problem in records.problems if self._share.rank == 0 else ():  # every worker finds them
-                self._skipped.setdefault(path, []).append(f"at byte {problem.offset}: {problem.reason}")
-            self._opened[which] = records
-        return self._opened[which]
-
-    @property
-    def sets(self) -> list[str]:
-        """The names of the sets that the experiment has."""
-        return [which for which in ("train", "validation") if getattr(self._experiment.data, which)]
-
     def fingerprint(self) -> list[tuple[str, str]]:
         """(file name, digest) of every file: equal wherever the data are. The folder may differ between nodes."""
-        return [(os.path.basename(path), digest)
-                for which in self.sets for path, digest in self.records(which).fingerprint().items()]
+        return self._sets.fingerprint()
+
+    @property
+    def label_width(self) -> int:
+        """Labels a record: ``data.label_width``, or for ``auto`` the most that any record has."""
+        return self._sets.label_width
+
+    @property
+    def floats(self) -> bool:
+        """Whether images are float32 (C, H, W) of the user's transforms, and not uint8 (H, W, C)."""
+        return self._sets.floats
 
     @cached_property
     def plan(self) -> BatchPlan:
-        return BatchPlan(num_records=self.records("train").num_records,
+        """Pure arithmetic over this generation's numbers. Raises DataError when the records cannot be had."""
+        return BatchPlan(num_records=self._sets.records("train").num_records,
                          global_batch_size=self._experiment.training.global_batch_size,
                          num_workers=self._share.num_workers, devices_per_worker=self._share.devices)
 
-    @cached_property
-    def label_width(self) -> int:
-        """Labels a record: ``data.label_width``, or for ``auto`` the most that any record has."""
-        width = self._experiment.data.label_width
-        return width if width != "auto" else max(1, *(self.records(which).max_label_width() for which in self.sets))
-
-    @cached_property
-    def floats(self) -> bool:
-        """Whether images are float32 (C, H, W) of the user's transforms, and not uint8 (H, W, C)."""
-        found = {which: self._try_transform(which) for which in self.sets}
-        if len(set(found.values())) > 1:
-            raise DataError("data.transform and data.validation_transform must agree: one makes float32 images, the "
-                            "other uint8 ones (raymx's own makes uint8): set both, or have both return uint8")
-        return found["train"]
-
-    def _try_transform(self, which: str) -> bool:
-        """Whether its images are float32, by the first record that can be used."""
-        decoding, records = self._decoding(which), self.records(which)
-        if decoding.transform is None:
-            return False
-        for record in range(records.num_records):
-            try:
-                return self._floats_of(records, record, decoding)
-            except TransformFailed:
-                raise
-            except DataError:
-                if not decoding.skip_bad or record + 1 == records.num_records:
-                    raise
-        return False
-
-    @staticmethod
-    def _floats_of(records: RecordSet, record: int, decoding: Decoding) -> bool:
-        (file,), (offset,), (size,) = records.locate(np.array([record]))
-        path = records.paths[int(file)]
-        with open_reader(path) as reader:
-            payload = read_payload(reader, int(offset), size=int(size))
-        return gives_floats(payload, f"{path}, record at byte {offset}", decoding)
-
-    def _decoding(self, which: str) -> Decoding:
-        """All but the epoch and ``floats``."""
-        data, training = self._experiment.data, which == "train"
-        return Decoding(
-            Pixels(data.image_shape, data.resize, data.exif, data.augment if training else None),
-            self.label_width, data.label_width == "auto",
-            seed=self._experiment.training.seed, skip_bad=data.on_bad_record == "skip",
-            transform=data.transform if training else data.validation_transform, directory=self._experiment.directory)
-
-    @cached_property
-    def _train_decoding(self) -> Decoding:
-        return replace(self._decoding("train"), floats=self.floats)
-
-    @cached_property
-    def _validation_decoding(self) -> Decoding:
-        return replace(self._decoding("validation"), floats=self.floats)
-
     # Batches
 
-    def train(self, epoch: int, first: int) -> Iterator[Batch]:
-        """This worker's batches of an epoch, from step ``first`` on."""
+    def train(self, epoch: int, first_step: int, first_record: int | None = None) -> Iterator[Batch]:
+        """This worker's batches of an epoch, from step ``first_step`` on.
+
+        That step begins at ``first_record`` of the epoch's order; without it, behind ``first_step`` whole batches. What
+        is left of the epoch is cut into batches from there, so it has ``plan.steps_from(first_step, first_record)``
+        steps. Each batch tells the ``records_done`` after it, which is where the next begins.
+        """
+        record = first_step * self.plan.global_batch_size if first_record is None else first_record
         self._epoch = epoch
         self._first_epoch = epoch if self._first_epoch < 0 else self._first_epoch
         kept = self._train_kept
         self._fill()
         batches: Iterator[Batch]
         if kept is not None and kept.complete:
-            batches = map(kept.batch, self._rows(epoch, first, self.plan.steps))
+            batches = map(kept.batch, self._rows(self._places(epoch, record)))
         elif kept is not None:
-            batches = self._filling(kept, list(self._rows(epoch, first, self.plan.steps)))
+            batches = self._filling(kept, list(self._rows(self._places(epoch, record))))
         else:
-            batches = self._flowing(epoch, first)
+            batches = self._flowing(epoch, record)
         for batch in batches:
             self._note(batch)
             yield batch
 
-    def _flowing(self, epoch: int, first: int) -> Iterator[Batch]:
+    def _flowing(self, epoch: int, record: int) -> Iterator[Batch]:
         """Batches of a stream that goes on over the epochs: a new one an epoch would leave CPUs idle at its start."""
-        if self._flow is None or self._flow_at != (epoch, first):
+        if self._flow is None or self._flow_at != (epoch, record):
             self._end_flow()
-            self._flow = self._feed.play(self._flow_parts(epoch, first), self._validation_part(epoch))
+            count, head = self._head(self._rows(self._places(epoch, record)))
+            parts = self._flow_parts(epoch, record + count * self.plan.global_batch_size)
+            self._flow = self._feed.play(parts, self._validation_part(epoch), head)
         self._flow_at, flow, whole = None, self._flow, False
         try:
-            for _ in range(first, self.plan.steps):
+            for _ in self.plan.starts(record):
                 yield next(flow)
             whole = True
         finally:
@@ -182,16 +125,24 @@ class WorkerData:
                 if not whole or self._is_cut(epoch) or epoch + 1 >= self._experiment.training.epochs:
                     self._end_flow()
 
+    def _head(self, rows: Iterable[Rows]) -> tuple[int, Iterator[Batch]]:
+        """How many batches are decoded here, and they: only where no stream can have been started ahead."""
+        if self._has_read:
+            return 0, iter(())
+        return decode_head(self._sets.records("train"), rows, self._sets.decoding("train"))
+
     def _end_flow(self) -> None:
         if self._flow is not None:
             self._flow.close()
         self._flow = None
 
     def _filling(self, kept: Kept, planned: list[Rows]) -> Iterator[Batch]:
-        """Stream ``planned`` and keep it. What else is missing is streamed behind it, for `_fill`."""
+        """Read ``planned`` and keep it. What else is missing is streamed behind it, for `_fill`."""
+        count, head = self._head(planned)
         others = kept.fill_rows(planned, self.plan.rows_per_worker)
-        part = Part(f"keep {self._epoch}", len(planned) + len(others), lambda: [*planned, *others])
-        stream = self._feed.play([part])
+        streamed = [*planned[count:], *others]
+        parts = [Part(f"keep {self._epoch}", len(streamed), lambda: streamed)] if streamed else []
+        stream = self._feed.play(parts, head=head)
         for rows in planned:
             batch = next(stream)
             kept.add(rows, batch)
@@ -228,7 +179,7 @@ class WorkerData:
         self._validation_kept = None
         self.__dict__.pop("_train_kept", None)
         self._end_flow()
-        if "_feed" in self.__dict__:  # else nothing was ever read
+        if self._has_read:
             self._feed.close()
 
     # Streams
@@ -239,42 +190,46 @@ class WorkerData:
         tasks = tasks_in_flight(self._experiment.data.read_cpus)
         return Feed(self._open_part, lead=tasks * self._task_batches)
 
+    @property
+    def _has_read(self) -> bool:
+        return "_feed" in self.__dict__
+
     def _open_part(self, part: Part) -> Stream:
         if part.name.startswith("validation"):
-            return self._open_stream(self.records("validation"), part.rows(), self._validation_decoding)
-        return self._open_stream(self.records("train"), part.rows(), self._train_decoding)
+            return self._open_stream(self._sets.records("validation"), part.rows(), self._sets.decoding("validation"))
+        return self._open_stream(self._sets.records("train"), part.rows(), self._sets.decoding("train"))
 
     @cached_property
     def _task_batches(self) -> int:
-        return task_batches(self.plan.rows_per_worker, self._train_decoding.row_bytes)
+        return task_batches(self.plan.rows_per_worker, self._sets.decoding("train").row_bytes)
 
     def _is_cut(self, epoch: int) -> bool:
         """Whether the validation records are probably streamed after an epoch: the loop is one that validates."""
-        if "validation" not in self.sets or (self._keeps_validation and self._validation_kept is not None):
+        if "validation" not in self._sets.names or (self._keeps_validation and self._validation_kept is not None):
             return False
         first_time = epoch == self._first_epoch
         return first_time or (self._validated and not self._keeps_validation)
 
-    def _flow_parts(self, epoch: int, first: int) -> Iterator[Part]:
-        """The steps from here to an epoch that is cut, or to the end, in streams that are quickly planned."""
-        steps, most = self.plan.steps, STREAM_TASKS * self._task_batches
+    def _flow_parts(self, epoch: int, record: int) -> Iterator[Part]:
+        """From here to the end of an epoch that is cut, or of the last one, in streams that are quickly planned."""
         last = max(epoch, self._experiment.training.epochs - 1)
         end = next((later for later in range(epoch, last) if self._is_cut(later)), last)
-        start, stop = epoch * steps + first, (end + 1) * steps
-        for at in range(start, stop, most):
-            count = min(most, stop - at)
-            yield Part(f"train {at}", count, partial(self._row_list, at, at + count))
+        places = self._places(epoch, record, end)
+        while part := list(islice(places, STREAM_TASKS * self._task_batches)):
+            yield Part(f"train {part[0]}", len(part), partial(self._row_list, part))
 
-    def _row_list(self, start: int, stop: int) -> list[Rows]:
-        """Rows of steps that are counted over all epochs."""
-        steps = self.plan.steps
-        return [rows for epoch in range(start // steps, -(-stop // steps))
-                for rows in self._rows(epoch, max(start - epoch * steps, 0), min(stop - epoch * steps, steps))]
+    def _places(self, epoch: int, record: int, last: int | None = None) -> Iterator[Place]:
+        """Where every batch begins, from a record of an epoch on, to the end of the epoch ``last``."""
+        for number in range(epoch, (epoch if last is None else last) + 1):
+            for start in self.plan.starts(record if number == epoch else 0):
+                yield number, start
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Iterator[Rows]:
-        order = self._order(epoch)
-        parts = (self.plan.worker_rows(order, step, self._share.rank) for step in range(start, stop))
-        return (replace(part, epoch=epoch) for part in parts)
+    def _row_list(self, places: Iterable[Place]) -> list[Rows]:
+        return list(self._rows(places))
+
+    def _rows(self, places: Iterable[Place]) -> Iterator[Rows]:
+        for epoch, start in places:
+            yield replace(self.plan.worker_rows(self._order(epoch), start, self._share.rank), epoch=epoch)
 
     def _epoch_order(self, epoch: int) -> NDArray[np.int64]:
         data = self._experiment.data
@@ -282,7 +237,7 @@ class WorkerData:
         return epoch_order(self.plan.num_records, shuffle, epoch)
 
     def _validation_parts(self) -> list[Part]:
-        rows = list(validation_rows(self.records("validation").num_records, rows=self.plan.rows_per_worker,
+        rows = list(validation_rows(self._sets.records("validation").num_records, rows=self.plan.rows_per_worker,
                                     num_workers=self._share.num_workers, rank=self._share.rank))
         most = STREAM_TASKS * self._task_batches
         cuts = {start: rows[start : start + most] for start in range(0, len(rows), most)}
@@ -309,19 +264,24 @@ class WorkerData:
     @property
     def _validation_bytes(self) -> int:
         """Of this worker's part."""
-        if "validation" not in self.sets:
+        if "validation" not in self._sets.names:
             return 0
-        rows, mine = self.plan.rows_per_worker, -(-self.records("validation").num_records // self._share.num_workers)
-        return Kept.size(-(-mine // rows) * rows, self._validation_decoding)
+        rows = self.plan.rows_per_worker
+        mine = -(-self._sets.records("validation").num_records // self._share.num_workers)
+        return Kept.size(-(-mine // rows) * rows, self._sets.decoding("validation"))
 
     @cached_property
     def _train_kept(self) -> Kept | None:
         """Room for all training records, when they fit beside the validation records and never change."""
         left = self._experiment.data.cache_bytes - (self._validation_bytes if self._keeps_validation else 0)
-        decoding, records = self._train_decoding, self.plan.num_records
+        decoding, records = self._sets.decoding("train"), self.plan.num_records
         return Kept(records, decoding) if decoding.repeats and Kept.size(records, decoding) <= left else None
 
     # Bad records
+
+    def _note_damage(self, records: RecordSet) -> None:
+        for path, problem in records.problems if self._share.rank == 0 else ():  # every worker finds them
+            self._skipped.setdefault(path, []).append(f"at byte {problem.offset}: {problem.reason}")
 
     def _note(self, batch: Batch) -> None:
         for record in batch.bad:

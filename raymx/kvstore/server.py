@@ -65,7 +65,7 @@ class HostedServer:
         """Set the optimizer; once every worker has joined and before any gradient is pushed."""
         from raymx.kvstore.optimizer import Guarded, Updater
 
-        self._updater = Updater(spec, restored)
+        self._updater = Updater(spec, restored, masters=True)
         self._store._set_updater(Guarded(self._updater, self._fail))
 
     def updater(self) -> Any:

@@ -49,44 +49,63 @@ def _even_ends(size: int, parts: int) -> list[int]:
 class OptimizerState:
     """The optimizer's state by key: flat arrays, and in how many global steps each key was updated.
 
-    Keys are a store's numbers; in a checkpoint they are structural names (see `rekey`).
+    Keys are a store's numbers; in a checkpoint they are structural names (see `rekey`). It is the same wherever the
+    optimizer ran: ``masters`` has the float32 weights behind float16 ones, which are never among the ``arrays``.
+    ``scalars`` are the optimizer's own numbers, which belong to no key (see `raymx.kvstore.optimizer.Updater`).
     """
 
     arrays: dict[Any, list[NDArray[Any]]] = field(default_factory=dict)
     counts: dict[Any, int] = field(default_factory=dict)
+    masters: dict[Any, NDArray[Any]] = field(default_factory=dict)      # float32, flat
+    scalars: dict[str, float] = field(default_factory=dict)
 
 
 def rekey(state: OptimizerState, keys: Mapping[Any, Any]) -> OptimizerState:
     """The same state under other keys; what ``keys`` does not have is left out."""
-    return OptimizerState(arrays={keys[key]: arrays for key, arrays in state.arrays.items() if key in keys},
-                          counts={keys[key]: count for key, count in state.counts.items() if key in keys})
+    def renamed(values: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {keys[key]: value for key, value in values.items() if key in keys}
+
+    return OptimizerState(renamed(state.arrays), renamed(state.counts), renamed(state.masters), dict(state.scalars))
 
 
 def join(parts: Sequence[OptimizerState], layout: Layout, sizes: Mapping[int, int]) -> OptimizerState:
     """One canonical state out of the servers' parts. ``sizes`` has the elements of each key.
 
+    ``scalars`` are those of server 0, which has key 0 under every layout. Nadam's ``m_schedule`` is one product over
+    all keys of a server, so it means the same only as long as the number of servers does not change.
+
     Raises ValueError when the parts are not what the layout says.
     """
-    whole = OptimizerState()
+    whole = OptimizerState(scalars=dict(parts[0].scalars))
     for key, size in sizes.items():
         servers = [server for server, _ in layout.slices(key, size)]
         pieces = [parts[server].arrays.get(key, []) for server in servers]
-        whole.arrays[key] = [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
-        if any(len(array) != size for array in whole.arrays[key]):
-            raise ValueError(f"key {key} has {[len(array) for array in whole.arrays[key]]} elements of optimizer state "
-                             f"on the servers, and its weight has {size}")
+        whole.arrays[key] = [_joined(key, arrays, size) for arrays in zip(*pieces, strict=True)]
+        masters = [parts[server].masters[key] for server in servers if key in parts[server].masters]
+        if masters:
+            whole.masters[key] = _joined(key, masters, size)
         whole.counts[key] = max((parts[server].counts.get(key, 0) for server in servers), default=0)
     return whole
 
 
+def _joined(key: int, slices: Sequence[NDArray[Any]], size: int) -> NDArray[Any]:
+    array = np.concatenate(slices)
+    if len(array) != size:
+        raise ValueError(f"key {key} has {len(array)} elements of optimizer state on the servers, and its weight has "
+                         f"{size}")
+    return array
+
+
 def cut(whole: OptimizerState, layout: Layout, sizes: Mapping[int, int]) -> list[OptimizerState]:
-    """The part of each server, the inverse of `join` for any number of servers."""
-    parts = [OptimizerState() for _ in range(layout.num_servers)]
+    """The part of each server, the inverse of `join` for any number of servers; each gets all ``scalars``."""
+    parts = [OptimizerState(scalars=dict(whole.scalars)) for _ in range(layout.num_servers)]
     for key, size in sizes.items():
         start = 0
         for server, length in layout.slices(key, size):
             piece = slice(start, start + length)
             parts[server].arrays[key] = [array.ravel()[piece] for array in whole.arrays.get(key, [])]
+            if key in whole.masters:
+                parts[server].masters[key] = whole.masters[key].ravel()[piece]
             parts[server].counts[key] = whole.counts.get(key, 0)
             start += length
     return parts

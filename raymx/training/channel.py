@@ -7,6 +7,7 @@ MXNet's work of a worker stays in one thread.
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -34,13 +35,16 @@ class Channel:
         self._commands: queue.Queue[tuple[str, Any, Future[Any]]] = queue.Queue()
         self._handlers = handlers
         self._hold_from: int | None = None
+        self._lock = threading.Lock()
         self._count = 0
+        self.moves = 0      # grows whenever the loop does something: a watcher sees that it does not stand still
 
     def ask(self, kind: str, payload: Any = None) -> Any:
         """Post an event and wait for its answer, doing what the trial commands meanwhile."""
         self._events.put(Event(kind, self._count, payload))
         while True:
             name, argument, future = self._commands.get()
+            self.moves += 1
             if name == "answer":
                 future.set_result(None)
                 return argument
@@ -52,17 +56,27 @@ class Channel:
             except Exception as error:
                 future.set_exception(error)
 
-    def boundary(self, payload: Any = None) -> None:
-        """A place between two steps: waits here when the trial holds the loop, else returns at once."""
+    def boundary(self, payload: Any = None) -> bool:
+        """A place between two steps: waits here when the trial holds the loop, else returns at once. Whether it did."""
         self._count += 1
+        self.moves += 1
+        held = False
         while self._hold_from is not None and self._count >= self._hold_from:
-            self._hold_from = self.ask("held", payload)
+            self._wait("held", payload)
+            held = True
+        return held
 
     def report(self, payload: Any) -> None:
         """Hand over a result and wait until the trial goes on."""
         self._count += 1
+        self._wait("report", payload)
+
+    def _wait(self, kind: str, payload: Any) -> None:
+        """Its answer is the count from which to hold next, or None."""
         self._hold_from = None
-        self.ask("report", payload)
+        following = self.ask(kind, payload)
+        if following is not None:
+            self.hold(following)
 
     def next_event(self) -> Event:
         return self._events.get()
@@ -73,6 +87,10 @@ class Channel:
         self._commands.put((name, argument, future))
         return future.result()
 
-    def hold(self) -> None:
-        """Hold the loop at its next boundary. Its "held" event's answer is the count to hold at next, or None."""
-        self._hold_from = 0
+    def hold(self, count: int = 0) -> None:
+        """Hold the loop at its first boundary from report number ``count`` on, if that comes before its next result.
+
+        Of several calls the lowest count is kept.
+        """
+        with self._lock:
+            self._hold_from = count if self._hold_from is None else min(count, self._hold_from)

@@ -20,7 +20,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mxnet as mx
@@ -102,9 +102,12 @@ class WorkerContext:
                                 "learning_rate": self._learning_rate})
         self._place, self._saved = place, saved
         self._epoch, self._step = (saved.epoch, saved.step) if saved else (0, 0)
+        self._records, self._steps = saved.records if saved else 0, 0       # done of this epoch; in it
         self._trainer: Trainer | None = None
+        self._schedule: schedule.Schedule | None = None
         self._params: Mapping[str, gluon.Parameter] = {}
         self._data = WorkerData(experiment, Share(place.rank, place.num_workers, len(devices)), self._stream)
+        self._batches = 0
         self._state: Mapping[str, Any] = self.state
         self._sums: Callable[[], Mapping[str, float]] = dict
 
@@ -147,13 +150,34 @@ class WorkerContext:
         options = dict(training.optimizer.arguments)
         if self.experiment.precision.dtype == "float16":
             options.setdefault("multi_precision", True)
+        self._schedule = self._make_schedule()
         return OptimizerSpec(
             name=training.optimizer.name, options=options, rescale_grad=1.0 / training.global_batch_size,
-            schedule=schedule.from_experiment(self.experiment, self.steps_per_epoch),
+            schedule=self._schedule,
             updates_a_step=self.num_workers if self.asynchronous and self._place.distributed else 1,
             directory=self.experiment.directory)
 
+    def _make_schedule(self) -> schedule.Schedule:
+        """Where it stands is the number of updates, but for those that were made with another batch size."""
+        saved, batch_size = self._saved, self.experiment.training.global_batch_size
+        if saved is None or saved.global_batch_size == batch_size:
+            made = schedule.from_experiment(self.experiment, self.steps_per_epoch)
+            return replace(made, shift=saved.schedule_shift if saved else 0.0)
+        return schedule.from_experiment(
+            self.experiment, self.steps_per_epoch, updates=max(saved.optimizer.counts.values(), default=0),
+            position_epochs=saved.epoch + saved.records / self._data.plan.num_records)
+
     # Where it is
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """(epoch, step) that the loop is in."""
+        return self._epoch, self._step
+
+    @property
+    def moves(self) -> int:
+        """A number that grows as long as the loop does not stand still."""
+        return self.channel.moves + self._batches
 
     @property
     def asynchronous(self) -> bool:
@@ -188,21 +212,28 @@ class WorkerContext:
         records; bad ones that are skipped count as real there. In async it is weight * B / (this worker's usable
         records).
         """
-        first = self._step if epoch == self._epoch else 0
-        self._epoch, self._step = epoch, first
-        steps = self._data.plan.steps
-        mx.random.seed(_mix(self.experiment.training.seed, epoch, first, self.rank))
-        for batch in self._measured(self._data.train(epoch, first)):
+        if epoch != self._epoch:
+            self._epoch, self._step, self._records = epoch, 0, 0
+        self._steps = steps = self._data.plan.steps_from(self._step, self._records)
+        self._seed()
+        for batch in self._measured(self._data.train(epoch, self._step, self._records)):
             self._step += 1     # before the loop has it: its report after this batch is already past it
+            self._records = batch.records_done
+            self._batches += 1
             yield self._on_devices(batch)
             self.meter.step_done(batch.real_local, mx.nd.waitall)
             self.progress.update(epoch=epoch, step=self._step, steps=steps, samples=self.meter.samples,
                                  train_s=self.meter.train_s)
-        self._epoch, self._step = epoch + 1, 0
+        self._epoch, self._step, self._records = epoch + 1, 0, 0
+
+    def _seed(self) -> None:
+        """Random numbers of MXNet (dropout) are a function of the place: the same when a run goes on from here."""
+        mx.random.seed(_mix(self.experiment.training.seed, self._epoch, self._step, self.rank))
 
     def validation_batches(self) -> Iterator[DeviceBatch]:
         """This worker's part of the validation records, each once over all workers; padding has weight 0."""
         for batch in self._data.validation():
+            self._batches += 1
             yield self._on_devices(batch)
 
     def _measured(self, stream: Iterator[Batch]) -> Iterator[Batch]:
@@ -279,7 +310,8 @@ class WorkerContext:
         self._state = self._state if state is None else _plain("state", dict(state))
         self._sums = sums
         if metrics is None:
-            self.channel.boundary((self._epoch, self._step, self.steps_per_epoch))
+            if self.channel.boundary((self._epoch, self._step, self._steps)):
+                self._seed()        # a run that goes on from the checkpoint that was made here does so too
             return
         figures = self.meter.take()
         self.channel.report({"metrics": _numbers("metrics", metrics), "meter": figures, "epoch": self._epoch,
@@ -306,7 +338,8 @@ class WorkerContext:
             self._trainer.pull()
             mx.nd.waitall()
         return {"epoch": self._epoch, "step": self._step, "state": dict(self._state),
-                "sums": _numbers("sums", self._sums()),
+                "schedule_shift": self._schedule.shift if self._schedule else 0.0,
+                "records": self._records, "sums": _numbers("sums", self._sums()),
                 "parameters": _dump_parameters(self._params, statistics) if self.rank == 0 else b"",
                 "optimizer": self._optimizer_state() if self.rank == 0 else None}
 

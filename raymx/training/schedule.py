@@ -32,6 +32,8 @@ class Schedule:
     factor: float = 0.1
     power: float = 2.0
     final_lr: float = 0.0
+    shift: float = 0.0
+    """Global steps to add to the count of updates: the earlier ones of a resized run had batches of another size."""
 
     def lr(self, update: float) -> float:
         """The rate of step ``update``, counted from 1 like MXNet's ``num_update``: 1 is the first step.
@@ -41,6 +43,7 @@ class Schedule:
         ``final_lr`` in the step after the last, so that the last step still moves the weights. A fractional
         ``update`` (an async server counts every worker's push: its count over the number of workers) lies between.
         """
+        update += self.shift
         if update < self.warmup_steps:
             return self.peak * max(update, 0.0) / self.warmup_steps
         if self.decay == "step":
@@ -69,8 +72,13 @@ class Schedule:
         return (1 - progress) ** self.power if self.decay == "poly" else 1.0
 
 
-def from_experiment(experiment: Experiment, steps_per_epoch: int) -> Schedule:
-    """The schedule of a run with ``steps_per_epoch`` global steps an epoch."""
+def from_experiment(experiment: Experiment, steps_per_epoch: int, *, position_epochs: float = 0.0,
+                    updates: float = 0) -> Schedule:
+    """The schedule of a run with ``steps_per_epoch`` global steps an epoch.
+
+    Where it goes on from a checkpoint, that was at ``position_epochs`` (epochs done, with the part of the current one)
+    after ``updates`` (global steps).
+    """
     training, decay = experiment.training, experiment.training.decay
     return Schedule(
         peak=training.base_lr * batch_factor(experiment) * (training.async_lr_factor if is_async(experiment) else 1.0),
@@ -81,4 +89,11 @@ def from_experiment(experiment: Experiment, steps_per_epoch: int) -> Schedule:
         factor=decay.factor,
         power=decay.power,
         final_lr=decay.final_lr,
+        shift=_whole(position_epochs * steps_per_epoch - updates),
     )
+
+
+def _whole(steps: float) -> float:
+    """Without the noise of floats: exactly 0 where all batches had one size."""
+    nearest = round(steps)
+    return float(nearest) if abs(steps - nearest) < 1e-6 else steps

@@ -37,10 +37,11 @@ class Sums:
                 "samples": self._saved["samples"]}
 
     def means(self, total: Total, prefix: str, metric: str) -> dict[str, float]:
-        """Means over all workers' real rows: ``{prefix}_loss`` and ``{prefix}_{metric}``."""
+        """Means over all workers' real rows, ``{prefix}_loss`` and ``{prefix}_{metric}``, and ``{prefix}_samples``."""
         sums = total(self.values())
         samples = max(sums["samples"], 1)
-        return {f"{prefix}_loss": sums["loss"] / samples, f"{prefix}_{metric}": sums["score"] / samples}
+        return {f"{prefix}_loss": sums["loss"] / samples, f"{prefix}_{metric}": sums["score"] / samples,
+                f"{prefix}_samples": sums["samples"]}
 
     def clear(self) -> None:
         self.__init__()     # type: ignore[misc]

@@ -1,0 +1,111 @@
+"""Which nodes can be used: alive, reachable and not about to go. And the slots: placement groups of one bundle each."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ray
+from ray._private.state import state as cluster_state
+from ray.exceptions import RayError
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+
+SLOT_NAME = "raymx-slot"
+PROBE_TIMEOUT_S = 1.0
+
+Condition = Literal["ready", "lost", "draining", "pending"]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of the cluster at one moment, by id."""
+
+    addresses: Mapping[str, str]        # of those alive
+    memory_bytes: Mapping[str, float]
+    draining: frozenset[str]
+
+    @staticmethod
+    def now(probe: Iterable[str] = ()) -> Nodes:
+        """Ask Ray; those named in ``probe`` only when they can be reached.
+
+        Ray notices a machine that went without a word only after some ten seconds.
+        """
+        probed = set(probe)
+        alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]
+                 and (node["NodeID"] not in probed or _reachable(node))}
+        return Nodes({name: node["NodeManagerAddress"] for name, node in alive.items()},
+                     {name: node["Resources"].get("memory", 0.0) for name, node in alive.items()},
+                     frozenset(cluster_state.get_draining_nodes()))
+
+    def condition(self, node: str) -> Condition:
+        if not node:
+            return "pending"
+        return "lost" if node not in self.addresses else "draining" if node in self.draining else "ready"
+
+
+def _reachable(node: Mapping[str, Any]) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), PROBE_TIMEOUT_S).close()
+        return True
+    return False
+
+
+def bundle_nodes(group: PlacementGroup) -> list[str]:
+    """The id of each bundle's node, "" for one that is not placed."""
+    table = placement_group_table(group)
+    nodes = table.get("bundles_to_node_id", {})
+    placed = table.get("state") in ("CREATED", "RESCHEDULING")
+    return [nodes.get(i, "") if placed else "" for i in range(group.bundle_count)]
+
+
+def condition(group: PlacementGroup, nodes: Nodes) -> Condition:
+    """Of a whole group: the worst of its bundles, where "lost" is worse than "draining"."""
+    found = {nodes.condition(node) for node in bundle_nodes(group)}
+    return next((one for one in ("lost", "pending", "draining") if one in found), "ready")
+
+
+class Slots:
+    """Placement groups for one more worker each. Pending ones are what an autoscaler sees.
+
+    They belong to this process: Ray removes them when it ends.
+    """
+
+    def __init__(self, bundle: Mapping[str, float], count: int) -> None:
+        self.count = count
+        self._bundle = dict(bundle)
+        self._groups: list[PlacementGroup] = []
+        self._others_since = 0.0
+
+    def request(self) -> None:
+        """Ask for those that are missing."""
+        while len(self._groups) < self.count:
+            self._groups.append(placement_group([self._bundle], strategy="PACK", name=SLOT_NAME))
+
+    def look(self, nodes: Nodes) -> dict[PlacementGroup, Condition]:
+        """The condition of each. One on a lost node is placed again by Ray, and pending until then."""
+        found = {group: condition(group, nodes) for group in self._groups}
+        return {group: "pending" if one == "lost" else one for group, one in found.items()}
+
+    def release(self, groups: Iterable[PlacementGroup] | None = None) -> None:
+        """Give these back to the cluster, or all."""
+        for group in list(self._groups if groups is None else groups):
+            with contextlib.suppress(RayError):
+                remove_placement_group(group)
+            self._groups.remove(group)
+
+    def others_wait_s(self, own: PlacementGroup) -> float:
+        """For how long anybody's placement group that is no slot has been waiting for room."""
+        waiting = any(table["state"] in ("PENDING", "RESCHEDULING") and table["name"] != SLOT_NAME
+                      and table["placement_group_id"] != own.id.hex() for table in placement_group_table().values())
+        now = time.monotonic()
+        self._others_since = (self._others_since or now) if waiting else 0.0
+        return now - self._others_since if waiting else 0.0

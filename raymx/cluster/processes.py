@@ -1,0 +1,204 @@
+"""The processes of one trial's roles, and a standby for each: started in their seats, promoted, ended.
+
+A seat is a role's place in a bundle. Its process asks for the CPUs and GPUs of the seat; a standby beside it asks for
+none, imports mxnet, and waits. When the first one dies the standby takes its part at once, and the next standby is
+the one that asks for what the bundle has free again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from raymx.cluster.placement import Plan
+from raymx.cluster.roles import KVScheduler, Process, Server, Worker
+from raymx.config import Experiment
+from raymx.kvstore import env
+
+_ACTORS: dict[str, Any] = {"worker": Worker, "server": Server, "scheduler": KVScheduler}
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A role's place: "worker", "server" or "scheduler", number ``index`` of its kind in this group, in a bundle."""
+
+    role: str
+    index: int
+    placement_group: PlacementGroup
+    bundle: int
+
+
+@dataclass(frozen=True)
+class Seats:
+    """The seats of one generation; ``scheduler`` is the KVStore scheduler's, None when the store has no servers."""
+
+    workers: tuple[Seat, ...]
+    servers: tuple[Seat, ...] = ()
+    scheduler: Seat | None = None
+
+    @property
+    def all(self) -> tuple[Seat, ...]:
+        return (*((self.scheduler,) if self.scheduler else ()), *self.servers, *self.workers)
+
+
+def seats(group: PlacementGroup, plan: Plan, slots: Iterable[PlacementGroup] = ()) -> Seats:
+    """The seats of a plan in its placement group, and a worker's in each of the ``slots``."""
+    own = [Seat("worker", i, group, bundle) for i, bundle in enumerate(plan.worker_bundles)]
+    more = [slot_seat(slot) for slot in slots]
+    servers = tuple(Seat("server", i, group, bundle) for i, bundle in enumerate(plan.server_bundles))
+    return Seats((*own, *more), servers, Seat("scheduler", 0, group, plan.controller_bundle) if servers else None)
+
+
+def slot_seat(slot: PlacementGroup) -> Seat:
+    """The one seat of a slot: a worker's."""
+    return Seat("worker", 0, slot, 0)
+
+
+@dataclass
+class _Started:
+    """A process. ``reserves``: it holds its seat's CPUs and GPUs in Ray's books."""
+
+    actor: Any
+    reserves: bool
+    ready: Any                  # ref: resolved once it has imported what it needs
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(ray.wait([self.ready], timeout=0, fetch_local=False)[0])
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """What processes are started with, and cannot change later."""
+
+    experiment_env: Any
+    cpus: Mapping[str, float]
+    gpus: int
+    directory: str
+    threads: Mapping[str, int] = field(default_factory=dict)
+
+
+class Processes:
+    """Keeps the processes of the seats that it is told of."""
+
+    def __init__(self) -> None:
+        self._demand: _Demand | None = None
+        self._cpus_on_node = 0.0
+        self._serving: dict[Seat, _Started] = {}
+        self._standby: dict[Seat, _Started] = {}
+        self._places: dict[Seat, Any] = {}      # refs: cores and GPUs of a seat's process, for its standby
+
+    def configure(self, experiment: Experiment, gpus: int, plan: Plan) -> None:
+        """Say what processes are like from now on; those that were started otherwise are ended."""
+        resources, kvstore = experiment.resources, experiment.kvstore
+        cpus = {"worker": float(resources.cpus_per_worker), "server": float(kvstore.cpus_per_server), "scheduler": 0.0}
+        demand = _Demand(kvstore.env, cpus, gpus, experiment.directory, {
+            role: max(1, int(count)) for role, count in cpus.items()})
+        if self._demand not in (None, demand):
+            self.kill()                         # what was read at import cannot be changed in a process
+        self._demand = demand
+        self._cpus_on_node = sum(bundle.get("CPU", 0) for bundle in plan.bundles)
+
+    def actor(self, seat: Seat) -> Any:
+        return self._serving[seat].actor
+
+    def start(self, wanted: Iterable[Seat]) -> None:
+        """Have a process in every wanted seat, the standby where there is one; do not wait for imports of mxnet."""
+        for seat in wanted:
+            if seat not in self._serving:
+                # A standby that still imports is further than a new process.
+                self._serving[seat] = (self._standby.pop(seat) if seat in self._standby
+                                       else self._start(seat, self._is_free(seat)))
+
+    def keep(self, wanted: Iterable[Seat]) -> None:
+        """End the processes, and the standbys, of all seats but these."""
+        self.drop({*self._serving, *self._standby} - set(wanted))
+
+    def drop(self, unwanted: Iterable[Seat]) -> None:
+        """End the processes, and the standbys, of these seats."""
+        for seat in unwanted:
+            self._end(self._serving, seat)
+            self._end(self._standby, seat)
+
+    def ready(self, seat: Seat) -> bool:
+        """Whether the seat's process has imported mxnet."""
+        return seat in self._serving and self._serving[seat].is_ready
+
+    # Standbys
+
+    def add_standby(self, wanted: Iterable[Seat]) -> bool:
+        """Start one standby that is missing, unless one is still importing; whether all of them are ready.
+
+        One at a time, so that training goes on beside it.
+        """
+        for seat in wanted:
+            if seat in self._standby and not self._standby[seat].is_ready:
+                return False
+            if seat not in self._standby and seat in self._serving:
+                place = self._place_of(seat)
+                if place is not None:
+                    self._standby[seat] = self._start(seat, self._is_free(seat), standby=True, **place)
+                return False
+        return True
+
+    def _place_of(self, seat: Seat) -> dict[str, Any] | None:
+        """The cores and GPUs of the seat's process, for a standby to have the same; None when not known yet."""
+        if seat.role == "scheduler":
+            return {}           # it has neither
+        ref = self._places.setdefault(seat, self._serving[seat].actor.place.remote())
+        if not ray.wait([ref], timeout=0)[0]:
+            return None
+        try:
+            return dict(ray.get(self._places.pop(seat)))
+        except RayError:
+            return None         # it died just now
+
+    def _is_free(self, seat: Seat) -> bool:
+        """Whether no process of the seat holds its resources."""
+        present = (self._serving.get(seat), self._standby.get(seat))
+        return not any(process.reserves for process in present if process)
+
+    def _start(self, seat: Seat, reserves: bool, **place: Any) -> _Started:
+        assert self._demand is not None
+        demand, role = self._demand, seat.role
+        options: dict[str, Any] = {
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(seat.placement_group, seat.bundle),
+            "num_cpus": demand.cpus[role] if reserves else 0,
+            "num_gpus": demand.gpus if reserves and role == "worker" else 0}
+        process = Process(threads=demand.threads[role], cpus_on_node=self._cpus_on_node, directory=demand.directory,
+                          env=env.settings_for(role, demand.experiment_env.model_dump()), **place)
+        actor = _ACTORS[role].options(**options).remote(*(() if role == "scheduler" else (process,)))
+        return _Started(actor, reserves, actor.__ray_ready__.remote())
+
+    # Ending
+
+    def kill_serving(self) -> None:
+        """End the processes that take part, at once; the standbys stay."""
+        for seat in list(self._serving):
+            self._end(self._serving, seat)
+
+    def kill(self) -> None:
+        """End every process at once."""
+        self.kill_serving()
+        for seat in list(self._standby):
+            self._end(self._standby, seat)
+        self._demand = None
+
+    def _end(self, processes: dict[Seat, _Started], seat: Seat) -> None:
+        if (process := processes.pop(seat, None)) is not None:
+            ray.kill(process.actor)
+        if processes is self._serving:
+            self._places.pop(seat, None)
+
+
+def quietly(action: Callable[[], Any]) -> None:
+    """Do it, and let it fail when a role or its node is gone."""
+    with contextlib.suppress(RayError):
+        action()

@@ -1,0 +1,28 @@
+"""Rows of results out of what the workers' loops report. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> dict[str, Any]:
+    """The row of one report of all workers; ``metrics`` are the newest of each name."""
+    meters = [report["meter"] for report in reports]
+    train_s = max(meter["train_s"] for meter in meters)
+    return {
+        "epoch": reports[0]["epoch"], **metrics, "num_workers": len(reports),
+        "samples_per_sec": sum(meter["samples"] for meter in meters) / train_s if train_s else math.nan,
+        "first_step_s": max(meter["first_step_s"] for meter in meters),
+        "data_wait_fraction": max(meter["data_wait_s"] / meter["train_s"] if meter["train_s"] else 0.0
+                                  for meter in meters),
+        "bytes_pushed": sum(report["bytes"][0] for report in reports),
+        "bytes_pulled": sum(report["bytes"][1] for report in reports),
+        "bad_records": sum(report["bad_records"] for report in reports),
+        "steps": meters[0]["steps"], "train_s": train_s}
+
+
+def place(epoch: int, step: int, steps: int) -> float:
+    """Epochs done, with the part of the current one."""
+    return round(epoch + step / max(steps, 1), 4)

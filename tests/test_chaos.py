@@ -1,0 +1,136 @@
+"""Roles, whole nodes and the trial are killed, and nodes come, all through a run: it ends as an undisturbed one.
+
+RAYMX_CHAOS_KILLS says how many kills there are (20 is a long test), RAYMX_CHAOS_SEED which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import EXPERIMENTS, marked
+from test_run import ROLES, Command, rows, the_run
+
+KILLS = int(os.environ.get("RAYMX_CHAOS_KILLS", "4"))
+SEED = int(os.environ.get("RAYMX_CHAOS_SEED", "1"))
+EPOCHS = max(4, KILLS // 2)
+NODES = 3
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300 + 60 * KILLS)]
+
+MLP = ["--set", "model.net=nets:mlp", "--set", "training.optimizer={name: adam}", "--lr", 0.001]
+ELASTIC = ["--set", "resources.workers={min: 1, max: 3}", "--set", "resources.resize_cooldown_s=1", "--set",
+           "checkpoint.every_steps=10", "--num-epochs", EPOCHS]
+
+
+class Chaos:
+    """A cluster whose nodes come and go, and a run on it whose processes do not live long."""
+
+    def __init__(self, folder: Path, mark: str) -> None:
+        """``mark`` is in the environment of every process that the nodes start."""
+        from ray.cluster_utils import Cluster
+
+        self.random, self._mark = random.Random(SEED), mark
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        self.nodes = [self.cluster.add_node(num_cpus=4) for _ in range(NODES)]
+        self.folder = folder
+        self.command: Command
+        self.done: list[str] = []
+
+    def run(self, *arguments: object) -> list[dict[str, Any]]:
+        """Start the run, kill ``KILLS`` times, let it end; its rows."""
+        self.command = Command(EXPERIMENTS / "fashion_mnist.yaml", "--address", self.cluster.address, "--storage-path",
+                               self.folder, *arguments, cwd=self.folder.parent, RAY_AUTH_MODE="disabled")
+        for _ in range(KILLS):
+            self._wait_for_progress()
+            self._kill()
+        assert self.command.wait(240) == 0, self.command.err + self.command.out
+        assert marked(self._mark, *ROLES) == {}
+        return rows(the_run(self.folder))
+
+    def _wait_for_progress(self) -> None:
+        """Until there is a newer checkpoint than now."""
+        before, deadline = self._checkpoints(), time.monotonic() + 120
+        while not self._checkpoints() - before:
+            assert self.command.process.poll() is None, f"the run ended after {self.done}"
+            assert time.monotonic() < deadline, f"nothing was trained for 120 s after {self.done}"
+            time.sleep(0.2)
+        time.sleep(self.random.uniform(0, 1))
+
+    def _checkpoints(self) -> set[str]:
+        return {str(path) for path in self.folder.glob("*/Trial*/*/**/state.json")}
+
+    def _kill(self) -> None:
+        what = self.random.choice(["Worker", "Server", "KVScheduler", "Worker", "node", "node", "Trial"])
+        self.done.append(what)
+        if what == "node":
+            self.cluster.remove_node(self.nodes.pop(self.random.randrange(NODES)), allow_graceful=False)
+            time.sleep(self.random.uniform(0, 2))
+            self.nodes.append(self.cluster.add_node(num_cpus=4))
+            return
+        pids = list(marked(self._mark, f"ray::{what}"))
+        if pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.random.choice(pids), signal.SIGKILL)
+
+    def close(self) -> None:
+        self.cluster.shutdown()
+
+
+@pytest.fixture
+def chaos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chaos]:
+    import ray
+
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAYMX_TEST", mark)
+    made = Chaos(tmp_path / "runs", mark)
+    yield made
+    ray.shutdown()
+    made.close()
+
+
+def undisturbed(folder: Path, *arguments: object) -> list[dict[str, Any]]:
+    command = Command(EXPERIMENTS / "fashion_mnist.yaml", "--storage-path", folder, *arguments, cwd=folder.parent)
+    assert command.wait(240) == 0, command.err
+    return rows(the_run(folder))
+
+
+def last_of_each_epoch(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row whose checkpoint was lost is there twice: the later one counts."""
+    return list({row["epoch"]: row for row in found}.values())
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    import mxnet as mx
+
+    summary = json.loads((the_run(folder) / "summary.json").read_text())
+    newest = sorted(Path(summary["trial"]).glob("checkpoint_*"))[-1]
+    return {name: array.asnumpy() for name, array in mx.nd.load(str(newest / "net.params")).items()}
+
+
+@pytest.mark.parametrize("net", ["mlp", "lenet"])
+def test_ends_as_an_undisturbed_run(chaos: Chaos, tmp_path: Path, net: str) -> None:
+    if net == "lenet" and KILLS < 10:
+        pytest.skip("the long form only")
+    arguments = MLP if net == "mlp" else []
+    found = last_of_each_epoch(chaos.run(*ELASTIC, *arguments))
+    expected = undisturbed(tmp_path / "calm", "--num-epochs", EPOCHS, *arguments)
+    assert [row["epoch"] for row in found] == list(range(1, EPOCHS + 1)), chaos.done
+    assert {row["train_samples"] for row in found} == {expected[0]["train_samples"]} == {6000}
+    assert {row["validation_samples"] for row in found} == {expected[0]["validation_samples"]}
+    assert abs(found[-1]["validation_accuracy"] - expected[-1]["validation_accuracy"]) <= 0.01
+    if net == "mlp":
+        left, right = weights(tmp_path / "runs"), weights(tmp_path / "calm")
+        for name, array in right.items():
+            np.testing.assert_allclose(left[name], array, atol=1e-5, rtol=0, err_msg=name)
