@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,25 @@ def marked(mark: str, *titles: str) -> dict[int, str]:
     return found
 
 
+def kill_node(cluster: Any, node: Any) -> None:
+    """End a node of a `ray.cluster_utils.Cluster` as a power cut would: all of its processes, its agents too."""
+    (raylet,) = node.all_processes["raylet"]
+    children = _children(raylet.process.pid)
+    cluster.remove_node(node, allow_graceful=False)
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(folder.name))
+    return found
+
+
 class TrialByHand:
     """raymx's Trial in its own process and placement group, stepped by the test. Reset re-forms it warm."""
 
@@ -56,7 +76,7 @@ class TrialByHand:
 
         from raymx.trial import Trial
 
-        self._ray, self._number = ray, 0
+        self._ray, self._number, self._id = ray, 0, uuid.uuid4().hex[:8]
         self.placement_group = placement_group(bundles, strategy="PACK")
         ray.get(self.placement_group.ready(), timeout=60)
         self._actor_class = ray.remote(Trial).options(
@@ -76,7 +96,13 @@ class TrialByHand:
 
     @property
     def run_id(self) -> str:
-        return f"test-{self._number}"
+        return f"test-{self._id}-{self._number}"
+
+    def notes(self) -> list[str]:
+        """What the run has said about changes."""
+        from raymx.cluster.board import Board
+
+        return list(Board(self.run_id).read("default").get("notes", []))
 
     def step(self) -> dict[str, Any]:
         """The next row of results; raises the trial's own error."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EXPERIMENTS, marked
+from conftest import EXPERIMENTS, kill_node, marked
 from test_run import ROLES, Command, rows, the_run
 
 KILLS = int(os.environ.get("RAYMX_CHAOS_KILLS", "4"))
@@ -74,7 +74,7 @@ class Chaos:
         what = self.random.choice(["Worker", "Server", "KVScheduler", "Worker", "node", "node", "Trial"])
         self.done.append(what)
         if what == "node":
-            self.cluster.remove_node(self.nodes.pop(self.random.randrange(NODES)), allow_graceful=False)
+            kill_node(self.cluster, self.nodes.pop(self.random.randrange(NODES)))
             time.sleep(self.random.uniform(0, 2))
             self.nodes.append(self.cluster.add_node(num_cpus=4))
             return

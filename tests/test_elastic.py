@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from raymx.cluster.elastic import DEATHS_IN_ONE_PLACE, Failure, History, Limits, Status, decide
+from raymx.cluster.elastic import DEATHS_IN_ONE_PLACE, PATIENCE_S, Failure, History, Limits, Status, decide
 from raymx.cluster.stall import StallWatch
 
 LIMITS = Limits(min_workers=2, max_workers=8, max_failures=3, cooldown_s=30)
@@ -50,6 +50,9 @@ def test_waits_for_its_own_bundles_and_gives_the_slots_back_for_them() -> None:
     decision = decide(replace(IDLE, own_bundles="lost", spare_slots=3), LIMITS, History())
     assert (decision.action, decision.release) == ("wait", True)
     assert "2 workers" in decision.reason
+    for status in (replace(IDLE, own_bundles="lost", lost_for_s=PATIENCE_S),
+                   replace(RUNNING, failure=LOSS, own_bundles="lost", lost_for_s=PATIENCE_S)):
+        assert decide(status, LIMITS, after(LOSS)).action == "leave"     # and is placed anew
 
 
 def test_keeps() -> None:

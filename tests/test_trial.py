@@ -219,11 +219,9 @@ def disturbed_experiment() -> Any:
 @pytest.mark.parametrize("role", ["Worker", "Server", "KVScheduler"])
 def test_a_killed_role_is_replaced_and_nothing_else_changes(
         trial: TrialByHand, undisturbed: list[dict[str, Any]], role: str) -> None:
-    from raymx.cluster.board import Board
-
     rows = trial.begin(disturbed_experiment()).run(in_epoch=1, then=lambda: trial.kill(role))
     said = {"Worker": "worker [01] died", "Server": "server 0 died", "KVScheduler": "the KVStore scheduler died"}[role]
-    notes = Board(trial.run_id).read("default")["notes"]
+    notes = trial.notes()
     assert len(notes) == 1
     assert re.match(f"{said}: process .* was killed or crashed: went on with 2 workers in [0-9.]+ s, "
                     "from epoch 1 step ", notes[0]), notes

@@ -35,7 +35,7 @@ class Crew:
         self.history = History()
         self._own, self._slots, self._used = own, Slots({}, 0), list[PlacementGroup]()
         self._nodes = Nodes.now()
-        self._formed_at = self._looked_at = 0.0
+        self._formed_at = self._looked_at = self._lost_since = 0.0
 
     def configure(self, experiment: Experiment, gpus: int, plan: Plan) -> None:
         """Take over an experiment, which has at most one generation running, and that of the same kind."""
@@ -83,8 +83,10 @@ class Crew:
         self._nodes = Nodes.now(() if running else self._nodes_in_use(seats(self._own, self._plan, self._used)))
         others = self._slots.count > 0 and self._slots.others_wait_s(self._own) >= OTHERS_S
         slots = self._slots.look(self._nodes)
+        own = self._own_condition()
         decision = elastic.decide(Status(
-            workers=len(running.workers) if running else 0, own_bundles=self._own_condition(),
+            workers=len(running.workers) if running else 0, own_bundles=own,
+            lost_for_s=self._lost_for_s(own),
             spare_slots=len(self._free(slots, warm=running is not None)),
             leaving_slots=sum(slots[slot] != "ready" for slot in self._used) if running else 0,
             others_wait=others, saved=saved, failure=failure,
@@ -96,19 +98,24 @@ class Crew:
         found = condition(self._own, self._nodes)
         return "lost" if found == "pending" else found
 
+    def _lost_for_s(self, own: str) -> float:
+        now = time.monotonic()
+        self._lost_since = (self._lost_since or now) if own == "lost" else 0.0
+        return now - self._lost_since if own == "lost" else 0.0
+
     def _free(self, slots: dict[PlacementGroup, Condition], *, warm: bool) -> list[PlacementGroup]:
         """Slots that could be taken; ``warm``: only those whose process is ready, so that nobody waits for it."""
         free = [slot for slot, found in slots.items() if found == "ready" and slot not in self._used]
         if not warm:
             return free
         processes = self.group.processes
-        processes.start([slot_seat(slot) for slot in free])
+        processes.start([slot_seat(slot) for slot in free], ahead=True)
         return [slot for slot in free if processes.ready(slot_seat(slot))]
 
     def _tend(self, slots: dict[PlacementGroup, Condition], give_back: bool) -> None:
         """Ask for slots that are missing, or give those back that no worker is in."""
         unused = [slot for slot, found in slots.items()
-                  if slot not in self._used and (give_back or found == "draining")]
+                  if slot not in self._used and (give_back or found in ("draining", "lost"))]
         self.group.processes.drop([slot_seat(slot) for slot in unused])
         self._slots.release(unused)
         if not give_back:

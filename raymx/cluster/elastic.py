@@ -13,6 +13,8 @@ from typing import Literal
 
 DEATHS_IN_ONE_PLACE = 3     # so often may processes die with no checkpoint in between
 
+PATIENCE_S = 10.0           # for Ray to place lost bundles on other nodes; then the trial is placed anew as a whole
+
 Kind = Literal["error", "stall", "process", "node"]
 
 
@@ -78,6 +80,7 @@ class Status:
 
     workers: int
     own_bundles: Literal["ready", "lost", "draining"]   # the trial's own placement group
+    lost_for_s: float = 0.0     # since when they are lost
     spare_slots: int = 0        # more workers that could join now
     leaving_slots: int = 0      # workers of the generation on nodes that are drained or gone
     others_wait: bool = False   # somebody's whole placement group has been waiting for room for a while
@@ -106,8 +109,9 @@ def decide(status: Status, limits: Limits, history: History) -> Decision:
     if status.failure and (reason := _final(status.failure, limits, history)):
         return Decision("fail", reason=reason)
     if status.own_bundles == "lost":
-        return Decision("wait", reason=f"a node is gone: waiting for room for {_workers(limits.min_workers)}, "
-                        "the least that this run may have", release=True)
+        reason = (f"a node is gone: waiting for room for {_workers(limits.min_workers)}, the least that this run may "
+                  "have")
+        return Decision("wait" if status.lost_for_s < PATIENCE_S else "leave", reason=reason, release=True)
     if status.own_bundles == "draining":
         return _leave(status)
     if status.failure or not status.workers:

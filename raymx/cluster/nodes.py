@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
-SLOT_NAME = "raymx-slot"
+SLOT_NAME = "raymx-slot-"
 PROBE_TIMEOUT_S = 1.0
 
 Condition = Literal["ready", "lost", "draining", "pending"]
@@ -61,22 +62,28 @@ def _reachable(node: Mapping[str, Any]) -> bool:
 
 def bundle_nodes(group: PlacementGroup) -> list[str]:
     """The id of each bundle's node, "" for one that is not placed."""
+    return _placed(group)[1]
+
+
+def _placed(group: PlacementGroup) -> tuple[str, list[str]]:
     table = placement_group_table(group)
-    nodes = table.get("bundles_to_node_id", {})
-    placed = table.get("state") in ("CREATED", "RESCHEDULING")
-    return [nodes.get(i, "") if placed else "" for i in range(group.bundle_count)]
+    state, nodes = table.get("state", ""), table.get("bundles_to_node_id", {})
+    placed = state in ("CREATED", "RESCHEDULING")
+    return state, [nodes.get(i, "") if placed else "" for i in range(group.bundle_count)]
 
 
 def condition(group: PlacementGroup, nodes: Nodes) -> Condition:
-    """Of a whole group: the worst of its bundles, where "lost" is worse than "draining"."""
-    found = {nodes.condition(node) for node in bundle_nodes(group)}
+    """Of a whole group: the worst of its bundles; one that Ray is placing anew is lost until then."""
+    state, placed = _placed(group)
+    found = {nodes.condition(node) for node in placed} | ({"lost"} if state == "RESCHEDULING" else set())
     return next((one for one in ("lost", "pending", "draining") if one in found), "ready")
 
 
 class Slots:
     """Placement groups for one more worker each. Pending ones are what an autoscaler sees.
 
-    They belong to this process: Ray removes them when it ends.
+    They belong to this process: Ray removes them when it ends. One that was on a lost node is to be given back: as long
+    as Ray (2.60) places a group anew for which there is no room, its GCS and an agent turn without a pause.
     """
 
     def __init__(self, bundle: Mapping[str, float], count: int) -> None:
@@ -88,12 +95,11 @@ class Slots:
     def request(self) -> None:
         """Ask for those that are missing."""
         while len(self._groups) < self.count:
-            self._groups.append(placement_group([self._bundle], strategy="PACK", name=SLOT_NAME))
+            name = f"{SLOT_NAME}{uuid.uuid4().hex}"         # Ray wants each to have its own
+            self._groups.append(placement_group([self._bundle], strategy="PACK", name=name))
 
     def look(self, nodes: Nodes) -> dict[PlacementGroup, Condition]:
-        """The condition of each. One on a lost node is placed again by Ray, and pending until then."""
-        found = {group: condition(group, nodes) for group in self._groups}
-        return {group: "pending" if one == "lost" else one for group, one in found.items()}
+        return {group: condition(group, nodes) for group in self._groups}
 
     def release(self, groups: Iterable[PlacementGroup] | None = None) -> None:
         """Give these back to the cluster, or all."""
@@ -104,7 +110,7 @@ class Slots:
 
     def others_wait_s(self, own: PlacementGroup) -> float:
         """For how long anybody's placement group that is no slot has been waiting for room."""
-        waiting = any(table["state"] in ("PENDING", "RESCHEDULING") and table["name"] != SLOT_NAME
+        waiting = any(table["state"] in ("PENDING", "RESCHEDULING") and not table["name"].startswith(SLOT_NAME)
                       and table["placement_group_id"] != own.id.hex() for table in placement_group_table().values())
         now = time.monotonic()
         self._others_since = (self._others_since or now) if waiting else 0.0

@@ -109,13 +109,16 @@ class Processes:
     def actor(self, seat: Seat) -> Any:
         return self._serving[seat].actor
 
-    def start(self, wanted: Iterable[Seat]) -> None:
-        """Have a process in every wanted seat, the standby where there is one; do not wait for imports of mxnet."""
+    def start(self, wanted: Iterable[Seat], *, ahead: bool = False) -> None:
+        """Have a process in every wanted seat, the standby where there is one; do not wait for imports of mxnet.
+
+        ``ahead``: nobody waits for them, and they may import more.
+        """
         for seat in wanted:
             if seat not in self._serving:
                 # A standby that still imports is further than a new process.
                 self._serving[seat] = (self._standby.pop(seat) if seat in self._standby
-                                       else self._start(seat, self._is_free(seat)))
+                                       else self._start(seat, self._is_free(seat), ahead=ahead))
 
     def keep(self, wanted: Iterable[Seat]) -> None:
         """End the processes, and the standbys, of all seats but these."""
@@ -144,7 +147,7 @@ class Processes:
             if seat not in self._standby and seat in self._serving:
                 place = self._place_of(seat)
                 if place is not None:
-                    self._standby[seat] = self._start(seat, self._is_free(seat), standby=True, **place)
+                    self._standby[seat] = self._start(seat, self._is_free(seat), ahead=True, standby=True, **place)
                 return False
         return True
 

@@ -36,6 +36,7 @@ class Process:
     cpus_on_node: float = 0.0           # of the whole trial: cores are bound where the node has that many
     env: Mapping[str, str] = field(default_factory=dict)
     directory: str = ""
+    ahead: bool = False                 # started while others train: it may import all that it will need
     standby: bool = False               # it will take the part of another process, and has that one's cores and GPUs
     cores: tuple[int, ...] = ()
     gpus: str | None = None             # CUDA_VISIBLE_DEVICES
@@ -160,7 +161,7 @@ class Worker:
         self._warnings = KeptWarnings()
         logging.getLogger("raymx").addHandler(self._warnings)
         self._place = _prepare(process)
-        if process.standby:
+        if process.ahead:
             _import_ahead()
         self._store: Any = None
         self._context: Any = None
