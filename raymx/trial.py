@@ -75,6 +75,7 @@ class Trial(tune.Trainable):
         self._saved: checkpoint.Saved | None = None
         self._sought = self._is_saved = False   # whether it was looked for; whether it is of where the loops wait now
         self._failure: Failure | None = None    # what ended the last generation, until the next one is formed
+        self._next: Decision | None = None      # what was decided then
         self._failed_at = 0.0
         self._answers: Answers | None = None
         self._metrics: dict[str, float] = {}    # the last of each: Tune expects its objective in every row
@@ -159,8 +160,10 @@ class Trial(tune.Trainable):
 
     def _settle(self) -> None:
         """Have a generation that runs: form one, change its size, or let the loops that wait go on."""
-        decision = self._crew.look(saved=self._is_saved, failure=self._failure)
         running = self._crew.group.generation is not None
+        if not running and self._failure is None:
+            self._crew.wait_for_slots()
+        decision, self._next = self._next or self._crew.look(saved=self._is_saved), None
         while not running and decision.action == "wait":
             self._wait(decision)
             decision = self._crew.look(failure=self._failure)
@@ -186,9 +189,6 @@ class Trial(tune.Trainable):
         begun, before = self._failed_at or time.monotonic(), self._sized.resources.min_workers
         self._post("forming", {})
         self._seek()
-        if decision.action == "start":
-            self._crew.wait_for_slots()
-            decision = self._crew.look()
         self._sized = self._crew.form(decision, self._saved, self._next_hold(0), self._stop_when_asked)
         self._answers = Answers(self._sized, self._generation, self._saved.optimizer if self._saved else None)
         self._form_s += time.monotonic() - begun
@@ -225,7 +225,7 @@ class Trial(tune.Trainable):
             self._checkpoints.wait(WRITE_TIMEOUT_S)
             self._board.end(self.trial_id)
             raise incidents.final(error, decision.reason)
-        self._failure = failure
+        self._failure, self._next = failure, decision
 
     def _has_trained(self, failure: Failure) -> bool:
         """Whether a first step was done before it; its place counts the step that it was in."""

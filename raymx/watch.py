@@ -26,7 +26,7 @@ from raymx.interrupt import Interrupt
 LOOK_S = 0.25
 ROOM_S = 10.0           # for a trial to be placed; then the user is told what it waits for
 FOR_EVER = -1           # Tune starts a trial again whenever it is lost; what else fails, the trial sees to itself
-RESTARTS_IN_ONE_PLACE = 3   # with no checkpoint in between: the next failure is the last
+RESTARTS_IN_ONE_PLACE = 10   # with no checkpoint in between: the next failure is the last
 SAVE_GRACE_S = 5.0      # for a trial to come to its next step's end and save; then it ends without
 
 

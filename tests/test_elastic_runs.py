@@ -140,7 +140,7 @@ def test_two_elastic_runs_share_a_cluster(nodes: Nodes, trial: TrialByHand) -> N
 
 
 def test_waits_for_room_when_its_own_bundle_is_lost_and_goes_on(nodes: Nodes, trial: TrialByHand) -> None:
-    """The only worker's node dies, and the server with it: the trial, on another node, waits until there is one more."""
+    """The only worker's node dies, and the server with it: the trial, on another node, waits for one more."""
     trial.begin(elastic(**{"resources.workers": 1}))        # it asks for no more room now
     stays, added = nodes.add(1), nodes.add(5)
     by_hand = TrialByHand([{"CPU": 1}, {"CPU": 5}])
@@ -148,10 +148,11 @@ def test_waits_for_room_when_its_own_bundle_is_lost_and_goes_on(nodes: Nodes, tr
         by_hand.begin(elastic(**{"resources.workers": 1, "resources.cpus_per_worker": 3, "kvstore.type": "dist_sync"}))
         rows = [by_hand.step()]
         nodes.remove(added)
-        comes = threading.Timer(4, lambda: nodes.add(5))
-        comes.start()
-        rows.append(by_hand.step())
-        comes.join()
+        step = threading.Thread(target=lambda: rows.append(by_hand.step()))
+        step.start()
+        time.sleep(4)
+        nodes.add(5)
+        step.join()
         assert any("a node is gone: waiting for room for 1 worker" in note for note in by_hand.notes())
         check(rows)
     finally:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-DEATHS_IN_ONE_PLACE = 3     # so often may processes die with no checkpoint in between
+DEATHS_IN_ONE_PLACE = 10    # so often may processes die with no checkpoint in between
 
 PATIENCE_S = 10.0           # for Ray to place lost bundles on other nodes; then the trial is placed anew as a whole
 

@@ -257,13 +257,21 @@ class Worker:
 
 
 def _import_ahead() -> None:
-    """What a worker would import in its first step; the data stream's takes more than a second."""
+    """What a worker would do first in its first step: imports, of which the data stream's takes a second, and one step
+    of a small net, with which MXNet's engine and its libraries start their threads.
+    """
     import mxnet as mx
 
     import raymx.data.stream
     import raymx.training.loop  # noqa: F401
 
-    mx.nd.zeros(1).wait_to_read()           # MXNet's engine starts its threads
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Conv2D(4, 3), mx.gluon.nn.Dense(2))
+    net.initialize()
+    with mx.autograd.record():
+        loss = net(mx.nd.zeros((2, 1, 8, 8))).sum()
+    loss.backward()
+    mx.nd.waitall()
 
 
 def _loop_of(experiment: Mapping[str, Any], directory: str) -> Any:
