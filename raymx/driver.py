@@ -261,12 +261,12 @@ class Run:
 
     def _close(self, result: Any, folder: str, began: float, interrupt: Interrupt) -> int:
         """Say how it ended, and write the summary."""
-        error = results.root_cause(result.error)
+        interrupted = interrupt.requested and not (result.metrics or {}).get("done")
+        error = None if interrupted else results.root_cause(result.error)       # else of a failure that was mended
         if error and os.strerror(errno.ENOSPC) in str(error):
             error = CheckpointError(f"{error}; {results.space(self._storage_path)}")
-        interrupted = interrupt.requested and not (result.metrics or {}).get("done")
         state = "interrupted" if interrupted else "failed" if error else "finished"
-        summary = results.summary(self.experiment, result, state, began)
+        summary = results.summary(self.experiment, result, state, error, began)
         try:
             results.write(self._storage_path, folder, results.SUMMARY, results.as_json(summary))
         except ExperimentError as unwritten:

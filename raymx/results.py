@@ -78,7 +78,7 @@ def best_metric(experiment: Experiment) -> tuple[str, str]:
     return metric, chosen.mode or ("min" if metric.endswith(("loss", "mse")) else "max")
 
 
-def summary(experiment: Experiment, result: Any, state: str, began: float) -> dict[str, Any]:
+def summary(experiment: Experiment, result: Any, state: str, error: RaymxError | None, began: float) -> dict[str, Any]:
     """The run in one plain dictionary. ``result`` is Tune's of the trial; ``began`` a time.time()."""
     metric, mode = best_metric(experiment)
     frame = result.metrics_dataframe
@@ -87,7 +87,6 @@ def summary(experiment: Experiment, result: Any, state: str, began: float) -> di
         at = frame[metric].idxmax() if mode == "max" else frame[metric].idxmin()
         best = {"metric": metric, "mode": mode, "value": float(frame[metric][at]), "epoch": float(frame["epoch"][at])}
     checkpoint = _best_checkpoint(result, metric, mode) if best else result.checkpoint
-    error = root_cause(result.error)
     final = {name: value for name, value in (result.metrics or {}).items() if name not in ("config", "experiment")}
     return {
         "name": experiment.name, "state": state, "error": str(error) if error else None,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import ray
 from pyarrow import fs
 from ray import tune
+from ray.exceptions import RayError
 from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT
+from ray.tune.trainable.trainable import _DICT_CHECKPOINT_FILE_NAME
 
 from raymx import rows
 from raymx.cluster import incidents, placement
@@ -24,14 +26,14 @@ from raymx.cluster.generation import Generation
 from raymx.cluster.group import Interrupted
 from raymx.cluster.stall import StallWatch
 from raymx.config import Experiment, parse_experiment
-from raymx.errors import KVStoreError, RaymxError, TrainingError
+from raymx.errors import CheckpointError, KVStoreError, RaymxError, RoleLost, TrainingError
 from raymx.training import checkpoint
 from raymx.training.channel import Event
 from raymx.training.checkpoints import Checkpoints
 
 POLL_S = 0.25
 FINISH_TIMEOUT_S = 5.0      # for what a loop still does after its last report
-WRITE_TIMEOUT_S = 30.0      # for a checkpoint that is being written when the trial ends
+PAUSE_S = 8.0               # for Tune to end this process once it was asked to stop
 
 
 class Trial(tune.Trainable):
@@ -58,8 +60,9 @@ class Trial(tune.Trainable):
         """End this generation in good order; the next one is formed in the same warm processes."""
         begun = time.monotonic()
         self._crew.group.dissolve()
-        self._checkpoints.close()
+        self._leave_checkpoints()
         self._configure(new_config)
+        self._crew.start()
         self._form_s = time.monotonic() - begun
         return True
 
@@ -84,7 +87,8 @@ class Trial(tune.Trainable):
         self._crew.history = incidents.history(before)
         self._warnings: list[str] = []
         self._pausing = self._finished = False
-        self._form_s, self._restarts = 0.0, 0   # to dissolve the last generation and form this one
+        self._is_written = False                # whether Tune has the checkpoint of its end
+        self._form_s = 0.0                      # to dissolve the last generations and form the next, all together
         self._seen = (0, 0.0, 0)                # epoch, time and step of the first look since this epoch's first step
         self._watched_at = 0.0
         self._hold_off()
@@ -116,9 +120,12 @@ class Trial(tune.Trainable):
                 raise
             except RaymxError as error:
                 self._failed(error)
+            except RayError as error:
+                self._failed(RoleLost(f"Ray: {str(error).strip().splitlines()[0]}"))
             except BaseException:
                 self._crew.kill()
                 raise
+        time.sleep(PAUSE_S)             # a row that adds nothing would tell Tune that the trial is done
         return self._same_row()
 
     def _same_row(self) -> dict[str, Any]:
@@ -126,9 +133,9 @@ class Trial(tune.Trainable):
 
     def _next_row(self) -> dict[str, Any]:
         while True:
-            events = self._generation.poll(POLL_S)
             if time.monotonic() - self._watched_at > POLL_S:
                 self._watch()
+            events = self._generation.poll(POLL_S)
             if events is None:
                 self._let_on()
                 continue
@@ -150,6 +157,7 @@ class Trial(tune.Trainable):
             self._hold_off()
             return self._row(payloads)
         if kind == "end":
+            self._take_in(self._snapshot())
             self._finished = True
             return self._same_row()
         assert self._answers
@@ -168,13 +176,14 @@ class Trial(tune.Trainable):
             self._wait(decision)
             decision = self._crew.look(failure=self._failure)
         if decision.action == "leave":
-            self._checkpoints.wait(WRITE_TIMEOUT_S)
+            self._checkpoints.close()
             self._note(f"{decision.reason}: giving up its place, to go on elsewhere{self._from_where()}")
             self._post("leaving", {})
             raise incidents.Leave(decision.reason)
         if decision.action in ("start", "restart", "grow", "shrink"):
             self._form(decision)
         elif running:
+            self._crew.add_standbys()
             self._go_on()
         self._is_saved = False
 
@@ -192,7 +201,6 @@ class Trial(tune.Trainable):
         self._sized = self._crew.form(decision, self._saved, self._next_hold(0), self._stop_when_asked)
         self._answers = Answers(self._sized, self._generation, self._saved.optimizer if self._saved else None)
         self._form_s += time.monotonic() - begun
-        self._restarts += decision.action == "restart"
         self._failure, self._failed_at = None, 0.0
         self._stall = StallWatch(self._experiment.failures.stall_timeout_s)
         self._hold_off()
@@ -218,20 +226,23 @@ class Trial(tune.Trainable):
     def _failed(self, error: RaymxError) -> None:
         """Go on after it with the next generation, or raise it."""
         self._failed_at = self._failed_at or time.monotonic()
-        failure = incidents.failure_of(error, self._crew)
-        decision = self._crew.failed(failure, trained=self._saved is not None or self._has_trained(failure))
+        self._finished = False
+        trained = self._saved is not None or self._has_trained(error)
+        failure = incidents.failure_of(error, self._crew.node_is_gone(), trained)
+        decision = self._crew.failed(failure, trained=trained)
         if decision.action == "fail":
             self._crew.kill()
-            self._checkpoints.wait(WRITE_TIMEOUT_S)
+            self._checkpoints.close()
             self._board.end(self.trial_id)
             raise incidents.final(error, decision.reason)
         self._failure, self._next = failure, decision
 
-    def _has_trained(self, failure: Failure) -> bool:
+    def _has_trained(self, error: RaymxError) -> bool:
         """Whether a first step was done before it; its place counts the step that it was in."""
+        place = error.place if isinstance(error, TrainingError) else None
         running = self._crew.group.generation
         seen = running is not None and any(said.get("step") for said in running.progress.values())
-        return seen or (failure.place is not None and failure.place > (0, 1))
+        return seen or (place is not None and place > (0, 1))
 
     # Watching
 
@@ -239,11 +250,11 @@ class Trial(tune.Trainable):
         """Show where the loops are, and look whether anything is to be done about it."""
         self._show()
         self._look_for_stalls()
+        self._crew.add_standbys()
         if not self._pausing and self._board.stop_requested():
             self._pausing = True
             self._hold_now()
         elif self._crew.due():
-            self._crew.add_standbys()
             wanted = self._crew.look().action == "save" or self._save_is_due()
             if wanted and not self._holding:
                 self._hold_now()
@@ -265,12 +276,15 @@ class Trial(tune.Trainable):
             raise incidents.stalled(still, timeout_s, self._write_stacks(incidents.stacks_of(generation)))
 
     def _write_stacks(self, text: str) -> str:
-        """The path of a new file with it."""
+        """Where they are, in words."""
         filesystem, folder = self._place()
         path = f"{folder}/stacks_{time.strftime('%H-%M-%S')}.txt"
-        with contextlib.suppress(OSError), filesystem.open_output_stream(path) as file:
-            file.write(text.encode())
-        return path
+        try:
+            with filesystem.open_output_stream(path) as file:
+                file.write(text.encode())
+        except checkpoint.FILE_ERRORS as error:
+            return f"could not be written to {path} ({checkpoint.reason(error)}):\n{text}"
+        return f"are in {path}"
 
     def _warn(self, texts: list[str]) -> None:
         self._warnings += [text for text in texts if text not in self._warnings]
@@ -335,10 +349,10 @@ class Trial(tune.Trainable):
         if behind:
             self._generation.answer(behind)
             return None
+        self._take_in(self._snapshot())
         if not self._pausing:
-            self._take_in(self._snapshot())
-            assert self._saved
-            self._checkpoints.save(self._saved)
+            if self._saved and not self._checkpoints.busy:      # one that hangs must not hold up training
+                self._checkpoints.save(self._saved)
             self._settle()
             return None
         validation = {name: value for name, value in self._metrics.items() if name.startswith("validation_")}
@@ -360,12 +374,14 @@ class Trial(tune.Trainable):
         self._warn(self._answers.refused())
         self._show()
         self._metrics |= reports[0]["metrics"]
-        row = rows.row(reports, self._metrics)
+        row = {**rows.row(reports, self._metrics), "form_s": self._form_s, "restarts": self._crew.history.count,
+               "learning_rate": self._answers.learning_rate()}
+        # Here and not when Tune asks: what fails here is mended here.
+        self._take_in(self._snapshot())
         # A loop of the user's may have more to report; it is finished when it returns.
         training = self._experiment.training
         self._finished = row["epoch"] >= training.epochs and training.loop == "default"
-        return {**row, "form_s": self._form_s, "learning_rate": self._answers.learning_rate(),
-                "restarts": self._restarts, DONE: self._finished}
+        return {**row, DONE: self._finished}
 
     # Checkpoints and the end
 
@@ -387,10 +403,17 @@ class Trial(tune.Trainable):
         self._crew.saved()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Tune's, between two steps."""
-        saved = self._snapshot()
-        checkpoint.write(checkpoint_dir, saved)
-        self._take_in(saved)
+        """Tune's, after a row."""
+        assert self._saved
+        with self._final_when_raised():
+            checkpoint.write(checkpoint_dir, self._saved)
+        self._is_written = self._finished
+
+    def restore(self, checkpoint_path: Any) -> None:
+        """Tune's own would unpickle a file of that name, which raymx never writes."""
+        with self._final_when_raised():
+            _refuse_pickle(checkpoint_path)
+            super().restore(checkpoint_path)
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Go on from a checkpoint, or a newer one of this trial: the next step forms a generation with it."""
@@ -400,13 +423,36 @@ class Trial(tune.Trainable):
         self._seek()                    # now: Tune removes the folder
         self._failure = None
 
+    @contextlib.contextmanager
+    def _final_when_raised(self) -> Iterator[None]:
+        """What cannot be written or read now will not be after a restart either."""
+        try:
+            yield
+        except CheckpointError:
+            self._board.end(self.trial_id)
+            raise
+
     def cleanup(self) -> None:
         """Leave nothing running; a loop that has done its last report may finish what it does after it."""
         try:
-            self._checkpoints.wait(WRITE_TIMEOUT_S)
+            self._leave_checkpoints()
             if self._finished:
-                self._checkpoints.clear()
                 self._crew.group.finish(FINISH_TIMEOUT_S)
         finally:
-            self._checkpoints.close()
             self._crew.kill()
+
+    def _leave_checkpoints(self) -> None:
+        """Let one be written to its end; those within epochs are of no use once the last one is there."""
+        self._checkpoints.close()
+        if self._is_written:
+            self._checkpoints.clear()
+
+
+def _refuse_pickle(given: Any) -> None:
+    """Raise CheckpointError when Tune would unpickle something of this checkpoint: a path, or an object of Tune's."""
+    given = getattr(given, "checkpoint", given)
+    filesystem, path = (fs.LocalFileSystem(), given) if isinstance(given, str) else (given.filesystem, given.path)
+    pickled = f"{path}/{_DICT_CHECKPOINT_FILE_NAME}"
+    if filesystem.get_file_info(pickled).type != fs.FileType.NotFound:
+        raise CheckpointError(f"{pickled} is there, which raymx never writes, and Tune would run code out of it: "
+                              "remove it if you know where it comes from, or go on from another checkpoint")

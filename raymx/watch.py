@@ -25,7 +25,8 @@ from raymx.interrupt import Interrupt
 
 LOOK_S = 0.25
 ROOM_S = 10.0           # for a trial to be placed; then the user is told what it waits for
-FOR_EVER = -1           # Tune starts a trial again whenever it is lost; what else fails, the trial sees to itself
+# For Tune's Trial.max_failures: it starts a trial again that was lost. What else fails, the trial sees to itself.
+LAST, FOR_EVER = 0, -1
 RESTARTS_IN_ONE_PLACE = 10   # with no checkpoint in between: the next failure is the last
 SAVE_GRACE_S = 5.0      # for a trial to come to its next step's end and save; then it ends without
 
@@ -40,7 +41,8 @@ class Watch:
         self._display, self._interrupt, self._board, self._needs = display, interrupt, Board(run_id), needs
         self._trials: dict[str, Any] = {}           # Tune's own, by id
         self._noted: dict[str, int] = {}            # notes of each trial that were shown
-        self._restarts: dict[str, tuple[Any, int]] = {}     # where each was, and how often it was started there
+        self._restarts: dict[str, tuple[list[int], int]] = {}   # how far each was, and how often it was lost there
+        self._given_up: set[str] = set()            # trials that are not started again
         self._left, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._look, daemon=True, name="raymx-watch")
         self._asked_at, self._training = 0.0, False
@@ -63,17 +65,22 @@ class Watch:
         Watch.current = None
 
     def on_start(self, trial: Any) -> None:
-        trial.max_failures = FOR_EVER
+        """Every time its process is started."""
         self._trials[trial.trial_id] = trial
+        trial.max_failures = LAST if trial.trial_id in self._given_up else FOR_EVER
+
+    def _give_up(self, trial_id: str) -> None:
+        self._given_up.add(trial_id)
+        self._trials[trial_id].max_failures = LAST
 
     def on_recover(self, trial: Any) -> None:
         """The trial's process or its place was lost, and Tune starts it again; not for ever at one place."""
         progress = self._board.read(trial.trial_id)
-        where, count = self._restarts.get(trial.trial_id, (None, 0))
-        here = progress.get("saved")
-        self._restarts[trial.trial_id] = (here, count + 1 if here == where else 1)
+        here = progress.get("saved") or [0, 0]
+        where, count = self._restarts.get(trial.trial_id, (here, 0))
+        self._restarts[trial.trial_id] = (max(here, where), 1 if here > where else count + 1)
         if self._restarts[trial.trial_id][1] >= RESTARTS_IN_ONE_PLACE:
-            trial.max_failures = 0
+            self._give_up(trial.trial_id)
         if progress.get("phase") != "leaving":
             self._display.say("the trial's process was lost: starting it again")
 
@@ -98,14 +105,14 @@ class Watch:
     def _look_once(self) -> None:
         phases = [self._show(trial_id) for trial_id in sorted(self._trials)]
         if self._interrupt.requested and not self._asked_at:
-            self._training = "training" in phases
+            self._training = any(phase == "training" for phase in phases)
             self._ask_to_stop()
         elif self._asked_at and (not self._training or time.monotonic() - self._asked_at > SAVE_GRACE_S):
             self._end_tune()        # again and again: Tune may not listen yet
 
     def _show(self, trial_id: str) -> str:
         if self._board.take_end(trial_id):          # it is about to fail, and has tried all it could itself
-            self._trials[trial_id].max_failures = 0
+            self._give_up(trial_id)
         progress = self._show_messages(trial_id)
         self._display.progress(progress)
         return str(progress.get("phase", ""))
@@ -125,7 +132,7 @@ class Watch:
         self._board.request_stop()
         self._asked_at = time.monotonic()
         self._display.say("stopping: saving a checkpoint (Ctrl-C again to stop at once)" if self._training
-                          else "stopping: nothing is trained yet")
+                          else "stopping: nothing was trained since the last checkpoint")
 
     @staticmethod
     def _end_tune() -> None:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,14 @@ def _children(pid: int) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+            if int(_stat(int(folder.name))[1]) == pid:
                 found.append(int(folder.name))
     return found
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat behind the name: the second is the parent, the twentieth when it was started."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 class TrialByHand:
@@ -130,17 +135,18 @@ class TrialByHand:
         board.request_stop()
         return dict(self._ray.get(ref, timeout=120))
 
-    def run(self, in_epoch: int | None = None, then: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
-        """Step until done; once there is a checkpoint within epoch ``in_epoch`` (from 0), do something, ``then``."""
-        rows = [self.step()]
+    def run(self, disturb: Mapping[int, Callable[[], None]] | None = None) -> list[dict[str, Any]]:
+        """Step until done; once there is a checkpoint within an epoch (from 0), do what ``disturb`` has for it."""
+        rows, disturb = [self.step()], disturb or {}
         while not rows[-1]["done"]:
-            row = self._disturbed(in_epoch, then) if len(rows) == in_epoch else self.step()
+            epoch = len(rows)
+            row = self._disturbed(epoch, disturb[epoch]) if epoch in disturb else self.step()
             if "__duplicate__" in row:      # the loop has returned: Tune's word for a row that adds nothing
                 break
             rows.append(row)
         return rows
 
-    def _disturbed(self, epoch: int, then: Callable[[], None]) -> dict[str, Any]:
+    def _disturbed(self, epoch: int, disturb: Callable[[], None]) -> dict[str, Any]:
         from raymx.cluster.board import Board
 
         ref, deadline, saved = self._actor.train.remote(), time.monotonic() + 120, None
@@ -148,7 +154,7 @@ class TrialByHand:
             assert time.monotonic() < deadline
             time.sleep(0.02)
             saved = Board(self.run_id).read("default").get("saved")
-        then()
+        disturb()
         return dict(self._ray.get(ref, timeout=120))
 
     def roles(self, *names: str) -> list[int]:
@@ -162,8 +168,8 @@ class TrialByHand:
         return found
 
     def kill(self, role: str) -> None:
-        """SIGKILL one process of a role."""
-        os.kill(self.roles(role)[0], signal.SIGKILL)
+        """SIGKILL one process of a role: the oldest, which is no standby."""
+        os.kill(min(self.roles(role), key=lambda pid: int(_stat(pid)[19])), signal.SIGKILL)
 
     def save(self, folder: Path) -> Any:
         """The checkpoint that Tune would take now, as `raymx.training.checkpoint.Saved`."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -181,3 +184,49 @@ def shifted(image: Any, label: Any, rng: Any) -> Any:
 
 def breaks_on_the_sixth(image: Any, label: Any, rng: Any) -> Any:
     return 1 / (label[0] - 5).item() and image
+
+
+def _first_time(ctx: Any) -> bool:
+    """Whether this is the first call with the experiment's ``options.mark``, a path."""
+    mark = Path(ctx.experiment.model.options["mark"])
+    if mark.exists():
+        return False
+    mark.touch()
+    return True
+
+
+def hangs_once(ctx: Any) -> None:
+    """Rank 1 stands still in its third step, in the first generation."""
+    _disturbed_in_the_third_step(ctx, lambda: time.sleep(1000))
+
+
+def fails_once(ctx: Any) -> None:
+    """Rank 1 raises in its third step, in the first generation."""
+    def fail() -> None:
+        raise OSError("the file server is away")
+
+    _disturbed_in_the_third_step(ctx, fail)
+
+
+def _disturbed_in_the_third_step(ctx: Any, disturb: Callable[[], None]) -> None:
+    weight = _parameter("weight", [0.0], ctx.devices)
+    trainer = ctx.trainer(_Net(weight=weight))
+    for epoch in ctx.epochs():
+        for number, _ in enumerate(ctx.train_batches(epoch)):
+            if number == 2 and ctx.rank == 1 and _first_time(ctx):
+                disturb()
+            weight.list_grad()[0][:] = 1.0
+            trainer.step()
+            ctx.report()
+        mx.nd.waitall()
+        ctx.report({"moved": float(weight.data().asscalar())})
+
+
+def push_half(ctx: Any) -> None:
+    """Push small gradients to a float16 weight; what they add up to shows in its float32 master first."""
+    weight = _parameter("weight", [1.0] * 4, ctx.devices, dtype="float16")
+    trainer = ctx.trainer(_Net(weight=weight))
+    for _ in range(8):
+        weight.list_grad()[0][:] = mx.nd.array([1e-3, 2e-3, 3e-3, 4e-3], dtype="float16")
+        trainer.step()
+        ctx.report({f"value_{i}": float(value) for i, value in enumerate(weight.data().asnumpy())})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from conftest import EXPERIMENTS, TrialByHand
 
 from raymx.config import parse_experiment
 from raymx.data.recordio import RecordIOWriter, read_payload, scan
+from raymx.training.checkpoint import Saved
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -31,31 +33,31 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trial(ray_cluster: None) -> Iterator[TrialByHand]:
-    by_hand = TrialByHand([{"CPU": 1}, {"CPU": 3}, {"CPU": 3}, {"CPU": 2}])
+    by_hand = TrialByHand([{"CPU": 1}, {"CPU": 3}, {"CPU": 3}, {"CPU": 2}, {"CPU": 2}])
     yield by_hand
     by_hand.close()
 
 
-def experiment(records: Path, workers: int, servers: int, update_on_kvstore: bool) -> Any:
+def experiment(records: Path, workers: int, servers: int, update_on_kvstore: bool = True, epochs: int = 2,
+               base_lr: float = 0.05, **optimizer: object) -> Any:
     return parse_experiment({
         "name": "equivalence", "model": {"net": "nets:mlp", "classes": 10},
         "data": {"train": str(records), "image_shape": [1, 28, 28], "mean": 73, "std": 90},
-        "training": {"epochs": 2, "global_batch_size": 64, "base_lr": 0.05, "base_batch_size": 64,
-                     "warmup_epochs": 0.5, "optimizer": {"name": "sgd", "momentum": 0.9, "wd": 0.001}},
+        "training": {"epochs": epochs, "global_batch_size": 64, "base_lr": base_lr,
+                     "base_batch_size": 64, "warmup_epochs": 0.5,
+                     "optimizer": optimizer or {"name": "sgd", "momentum": 0.9, "wd": 0.001}},
         "kvstore": {"type": "dist_sync", "servers": servers, "update_on_kvstore": update_on_kvstore,
                     # Low enough that the two larger weights of the net are cut over two servers.
                     "env": {"worker": {"MXNET_KVSTORE_BIGARRAY_BOUND": 1000}}},
-        "resources": {"workers": workers}}, str(EXPERIMENTS))
+        "resources": {"workers": workers, "standby": False}}, str(EXPERIMENTS))
 
 
 def weights_after(trial: TrialByHand, experiment: Any, folder: Path) -> dict[str, np.ndarray]:
-    import mxnet as mx
-
     rows = trial.begin(experiment).run()
     assert [row["steps"] for row in rows] == [49, 50]       # the first step ever is counted apart
     saved = trial.save(folder)
     assert set(saved.optimizer.counts.values()) == {100}
-    return {name: array.asnumpy() for name, array in mx.nd.load_frombuffer(saved.parameters).items()}
+    return parameters(saved)
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +75,47 @@ def test_same_weights(trial: TrialByHand, records: Path, one_worker: dict[str, n
     for name, expected in one_worker.items():
         assert np.abs(expected).max() > 0
         np.testing.assert_allclose(found[name], expected, atol=1e-5, rtol=0, err_msg=name)
+
+
+def shrunk_and_grown(trial: TrialByHand, records: Path, folder: Path, change: Callable[[Saved], Saved],
+                     optimizer: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Weights after 4 workers on 2 servers, then within an epoch 1 worker on 1, then 3 on 1.
+
+    ``change`` is made to each checkpoint in between.
+    """
+    from raymx.training import checkpoint
+
+    def sized(workers: int, servers: int) -> Any:
+        return experiment(records, workers, servers, epochs=3, **optimizer)
+
+    trial.begin(sized(4, 2)).step()
+    checkpoint.write(str(folder / "first"), change(trial.save(folder / "4")))
+    trial.begin(sized(1, 1)).restore(folder / "first")
+    assert trial.stop_in_the_middle(lambda progress: progress.get("step", 0) >= 5)["num_workers"] == 1
+    checkpoint.write(str(folder / "second"), change(trial.save(folder / "1")))
+    trial.begin(sized(3, 1)).restore(folder / "second")
+    assert trial.run()[-1]["num_workers"] == 3
+    return parameters(trial.save(folder / "3"))
+
+
+def parameters(saved: Saved) -> dict[str, np.ndarray]:
+    import mxnet as mx
+
+    return {name: array.asnumpy() for name, array in mx.nd.load_frombuffer(saved.parameters).items()}
+
+
+@pytest.mark.parametrize(("optimizer", "forget"), [
+    ({"base_lr": 0.01}, {"arrays": {}}), ({"base_lr": 0.001, "name": "adam"}, {"arrays": {}}),
+    ({"base_lr": 0.001, "name": "adam"}, {"counts": {}})])
+def test_shrinking_and_growing_keeps_momentum_and_adams_counts(
+        trial: TrialByHand, records: Path, tmp_path: Path, optimizer: dict[str, Any], forget: dict[str, Any]) -> None:
+    """4 -> 1 -> 3 workers and 2 -> 1 servers end where 1 worker does; not so when a part of the state is lost."""
+    trial.begin(experiment(records, 1, 1, epochs=3, **optimizer)).run()
+    undisturbed = parameters(trial.save(tmp_path / "undisturbed"))
+
+    def distance(change: Callable[[Saved], Saved], name: str) -> float:
+        found = shrunk_and_grown(trial, records, tmp_path / name, change, optimizer)
+        return max(float(np.abs(found[key] - expected).max()) for key, expected in undisturbed.items())
+
+    assert distance(lambda saved: saved, "kept") <= 1e-5
+    assert distance(lambda saved: replace(saved, optimizer=replace(saved.optimizer, **forget)), "forgotten") > 1e-3

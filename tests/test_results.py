@@ -127,5 +127,5 @@ def test_the_end_without_a_metric(state: str) -> None:
 def test_a_summary_without_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "_hardware", list)
     nothing = SimpleNamespace(metrics_dataframe=None, metrics=None, checkpoint=None, error=None, path="/t")
-    found = results.summary(experiment(), nothing, "failed", 0.0)
+    found = results.summary(experiment(), nothing, "failed", None, 0.0)
     assert (found["best"], found["parameters"], found["final"]) == ({}, None, {})

@@ -35,7 +35,7 @@ class Crew:
         self.history = History()
         self._own, self._slots, self._used = own, Slots({}, 0), list[PlacementGroup]()
         self._nodes = Nodes.now()
-        self._formed_at = self._looked_at = self._lost_since = 0.0
+        self._formed_at = self._looked_at = self._tended_at = self._lost_since = 0.0
 
     def configure(self, experiment: Experiment, gpus: int, plan: Plan) -> None:
         """Take over an experiment, which has at most one generation running, and that of the same kind."""
@@ -81,7 +81,7 @@ class Crew:
         running = self.group.generation
         # A node is asked itself only while nothing runs on it: else its roles tell.
         self._nodes = Nodes.now(() if running else self._nodes_in_use(seats(self._own, self._plan, self._used)))
-        others = self._slots.count > 0 and self._slots.others_wait_s(self._own) >= OTHERS_S
+        others = self._slots.count > 0 and self._slots.others_wait_s(self._own, self._nodes) >= OTHERS_S
         slots = self._slots.look(self._nodes)
         own = self._own_condition()
         decision = elastic.decide(Status(
@@ -136,7 +136,8 @@ class Crew:
         """
         self.group.dissolve()
         slots = self._slots.look(self._nodes)
-        ready = [slot for slot in self._used if slots.get(slot) == "ready"] + self._free(slots, warm=False)
+        free = sorted(self._free(slots, warm=False), key=lambda slot: not self.group.processes.ready(slot_seat(slot)))
+        ready = [slot for slot in self._used if slots.get(slot) == "ready"] + free
         used = ready[:decision.workers - self._limits.min_workers]
         left = [slot for slot in self._used if slot not in used]
         chosen = seats(self._own, self._plan, used)
@@ -168,18 +169,21 @@ class Crew:
 
     def add_standbys(self) -> None:
         """Have a standby for every role, where that is wanted: a process at a time, and none in the way of a start."""
-        wanted, running = self._experiment.resources.standby, self.group.generation
-        if running is None or wanted is False or not any(said.get("moves") for said in running.progress.values()):
+        wanted, running, now = self._experiment.resources.standby, self.group.generation, time.monotonic()
+        if running is None or wanted is False or now - self._tended_at < LOOK_S:
             return
+        self._tended_at = now
+        if not any(said.get("moves") for said in running.progress.values()):
+            return          # it starts itself: no time for others
         chosen = seats(self._own, self._plan, self._used)
-        if wanted is True or (time.monotonic() - self._formed_at > STANDBY_AFTER_S and self._has_memory(chosen)):
+        if wanted is True or (now - self._formed_at > STANDBY_AFTER_S and self._has_memory(chosen)):
             self.group.processes.add_standby(chosen.all)
 
     def _has_memory(self, chosen: Seats) -> bool:
         """Whether standbys take but a small part of the memory of their nodes."""
         nodes = {group: bundle_nodes(group) for group in {seat.placement_group for seat in chosen.all}}
         count = [nodes[seat.placement_group][seat.bundle] for seat in chosen.all]
-        return all(count.count(node) * STANDBY_BYTES <= STANDBY_PART * self._nodes.memory_bytes.get(node, 0)
+        return all(count.count(node) * STANDBY_BYTES <= STANDBY_PART * self._nodes.memory_bytes(node)
                    for node in set(count))
 
     def kill(self) -> None:

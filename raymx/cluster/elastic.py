@@ -59,6 +59,11 @@ class History:
         return History(self.errors + own, self.losses + (not own), self.deaths_here + (failure.kind == "process"),
                        failure, failure.kind == "error" and _same(self.last, failure), self.trained or trained)
 
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return self.errors + self.losses
+
     def saved(self) -> History:
         """Once a checkpoint was taken: what comes now is another place."""
         return replace(self, deaths_here=0, trained=True)

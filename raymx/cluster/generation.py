@@ -33,6 +33,7 @@ class Generation:
     listening: dict[int, Any] = field(default_factory=dict)         # refs of next_event, by rank
     events: dict[int, Event] = field(default_factory=dict)          # the newest event, by rank
     progress: dict[int, dict[str, Any]] = field(default_factory=dict)   # the last that each loop said, by rank
+    _answered: dict[int, int] = field(default_factory=dict)         # answers to "held" and "report", by rank
     _asked: dict[int, Any] = field(default_factory=dict)            # refs of progress calls under way, by rank
 
     def poll(self, timeout_s: float) -> list[Event] | None:
@@ -63,6 +64,7 @@ class Generation:
         """Answer the events of some ranks, so that their loops go on, and listen to them again."""
         for rank, payload in answers.items():
             worker = self.workers[rank]
+            self._answered[rank] = self._answered.get(rank, 0) + (self.events[rank].kind in ("held", "report"))
             worker.command.remote("answer", payload)
             self.listening[rank] = worker.next_event.remote()
 
@@ -71,8 +73,8 @@ class Generation:
 
     def hold(self, count: int = 0) -> None:
         """Ask every loop to wait at its next boundary from its report number ``count`` on."""
-        for worker in self.workers:
-            worker.hold.remote(count)
+        for rank, worker in enumerate(self.workers):
+            worker.hold.remote(count, self._answered.get(rank, 0))
 
     def command(self, name: str, argument: Any = None) -> list[Any]:
         """Have every waiting loop do ``name``; the results by rank."""
@@ -140,8 +142,8 @@ def value_of(ref: Any, who: str) -> Any:
         if error.actor_init_failed:
             raise KVStoreError(f"{who} cannot start: {_last_line(error)}") from None
         raise RoleLost(f"{who} died: {_how_it_died(error)}") from None
-    except RayError as error:
-        raise KVStoreError(f"{who}: {str(error).strip().splitlines()[0]}") from None
+    except RayError as error:       # what it gave was lost with its node, perhaps
+        raise RoleLost(f"{who}: {str(error).strip().splitlines()[0]}") from None
 
 
 def _how_it_died(error: RayActorError) -> str:

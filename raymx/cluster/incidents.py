@@ -10,7 +10,6 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from raymx.cluster import stacks
-from raymx.cluster.crew import Crew
 from raymx.cluster.elastic import Decision, Failure, History
 from raymx.cluster.generation import Generation
 from raymx.errors import KVStoreError, RaymxError, RoleLost, StallError, TrainingError
@@ -22,10 +21,13 @@ class Leave(KVStoreError):
     """The trial gives up its place in the cluster; Tune then places it anew."""
 
 
-def failure_of(error: RaymxError, crew: Crew) -> Failure:
-    """The failure that an error stands for."""
-    if isinstance(error, RoleLost):
-        return Failure("node" if crew.node_is_gone() else "process", str(error))
+def failure_of(error: RaymxError, node_is_gone: bool, trained: bool) -> Failure:
+    """The failure that an error stands for.
+
+    A KVStore that could not be formed is the cluster's doing once it has worked before.
+    """
+    if isinstance(error, RoleLost) or (isinstance(error, KVStoreError) and trained):
+        return Failure("node" if node_is_gone else "process", str(error))
     if isinstance(error, StallError):
         return Failure("stall", str(error))
     return Failure("error", str(error), error.place if isinstance(error, TrainingError) else None)
@@ -59,11 +61,11 @@ def history(before: Mapping[str, Any]) -> History:
     return History(**known, last=Failure(**last) if last else None)
 
 
-def stalled(ranks: list[int], timeout_s: float, stacks_path: str) -> StallError:
-    """The error of loops that stand still."""
+def stalled(ranks: list[int], timeout_s: float, where: str) -> StallError:
+    """The error of loops that stand still; ``where`` are the stacks."""
     who = " and ".join(f"worker {rank}" for rank in ranks)
     return StallError(f"{who} did not move for {timeout_s:g} s (failures.stall_timeout_s); the stacks of all workers "
-                      f"are in {stacks_path}")
+                      f"{where}")
 
 
 def stacks_of(generation: Generation) -> str:

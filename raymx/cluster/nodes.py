@@ -31,7 +31,7 @@ class Nodes:
     """The nodes of the cluster at one moment, by id."""
 
     addresses: Mapping[str, str]        # of those alive
-    memory_bytes: Mapping[str, float]
+    resources: Mapping[str, Mapping[str, float]]
     draining: frozenset[str]
 
     @staticmethod
@@ -44,8 +44,16 @@ class Nodes:
         alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]
                  and (node["NodeID"] not in probed or _reachable(node))}
         return Nodes({name: node["NodeManagerAddress"] for name, node in alive.items()},
-                     {name: node["Resources"].get("memory", 0.0) for name, node in alive.items()},
+                     {name: node["Resources"] for name, node in alive.items()},
                      frozenset(cluster_state.get_draining_nodes()))
+
+    def memory_bytes(self, node: str) -> float:
+        return self.resources.get(node, {}).get("memory", 0.0)
+
+    def could_hold(self, bundle: Mapping[str, float]) -> bool:
+        """Whether a bundle would fit on one of them if it were empty."""
+        return any(all(have.get(name, 0.0) >= amount for name, amount in bundle.items())
+                   for have in self.resources.values())
 
     def condition(self, node: str) -> Condition:
         if not node:
@@ -108,10 +116,12 @@ class Slots:
                 remove_placement_group(group)
             self._groups.remove(group)
 
-    def others_wait_s(self, own: PlacementGroup) -> float:
-        """For how long anybody's placement group that is no slot has been waiting for room."""
-        waiting = any(table["state"] in ("PENDING", "RESCHEDULING") and not table["name"].startswith(SLOT_NAME)
-                      and table["placement_group_id"] != own.id.hex() for table in placement_group_table().values())
+    def others_wait_s(self, own: PlacementGroup, nodes: Nodes) -> float:
+        """For how long anybody's placement group that is no slot has been waiting for room, which there could be."""
+        waiting = any(
+            table["state"] in ("PENDING", "RESCHEDULING") and not table["name"].startswith(SLOT_NAME)
+            and table["placement_group_id"] != own.id.hex() and all(map(nodes.could_hold, table["bundles"].values()))
+            for table in placement_group_table().values())
         now = time.monotonic()
         self._others_since = (self._others_since or now) if waiting else 0.0
         return now - self._others_since if waiting else 0.0

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from raymx import native
 from raymx.cluster import cores, stacks
-from raymx.errors import KVStoreError, RaymxError, TrainingError
+from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
 from raymx.imports import folder_here
 from raymx.kvstore.env import socket_path
 from raymx.kvstore.server import HostedServer, enter_generation, serve_as_scheduler
@@ -152,7 +153,7 @@ class KVScheduler:
         return True
 
 
-@ray.remote(concurrency_groups={"loop": 1, "events": 1, "watch": 2, "control": 3})
+@ray.remote(concurrency_groups={"loop": 1, "events": 1, "hold": 1, "watch": 2, "control": 3})
 class Worker:
     """A KVStore worker: it has the store, the data stream and the training loop."""
 
@@ -195,9 +196,12 @@ class Worker:
         try:
             _loop_of(task.experiment, self._directory)(self._enter(task, saved))
             self._context.channel.ask("end")        # it can still be asked for a checkpoint
-        except (LoopEnded, RaymxError) as error:
-            if isinstance(error, RaymxError):
-                raise
+        except LoopEnded:
+            pass
+        except RaymxError:
+            raise
+        except RayError as error:       # of the data stream: what it read was lost with its process or node
+            raise RoleLost(f"worker {task.rank} of {task.num_workers}: {type(error).__name__}: {error}") from None
         except BaseException as error:
             failed = _user_error(f"worker {task.rank} of {task.num_workers}", error, self._directory)
             failed.place = self._context.place if self._context else None
@@ -228,9 +232,10 @@ class Worker:
     def command(self, name: str, argument: Any = None) -> Any:
         return self._context.channel.command(name, argument)
 
-    @ray.method(concurrency_group="control")
-    def hold(self, count: int = 0) -> None:
-        self._context.channel.hold(count)
+    @ray.method(concurrency_group="hold")
+    def hold(self, count: int, after: int) -> None:
+        self._entered.wait()
+        self._context.channel.hold(count, after)
 
     @ray.method(concurrency_group="watch")
     def progress(self) -> dict[str, Any]:

@@ -34,7 +34,8 @@ class Channel:
         self._events: queue.Queue[Event] = queue.Queue()
         self._commands: queue.Queue[tuple[str, Any, Future[Any]]] = queue.Queue()
         self._handlers = handlers
-        self._hold_from: int | None = None
+        self._holds: list[tuple[int, int]] = []     # (how many answers it came after, the count to hold from)
+        self._answered = 0      # answers to "held" and "report"
         self._lock = threading.Lock()
         self._count = 0
         self.moves = 0      # grows whenever the loop does something: a watcher sees that it does not stand still
@@ -61,10 +62,14 @@ class Channel:
         self._count += 1
         self.moves += 1
         held = False
-        while self._hold_from is not None and self._count >= self._hold_from:
+        while self._is_held():
             self._wait("held", payload)
             held = True
         return held
+
+    def _is_held(self) -> bool:
+        with self._lock:
+            return any(self._count >= count for _, count in self._holds)
 
     def report(self, payload: Any) -> None:
         """Hand over a result and wait until the trial goes on."""
@@ -72,11 +77,13 @@ class Channel:
         self._wait("report", payload)
 
     def _wait(self, kind: str, payload: Any) -> None:
-        """Its answer is the count from which to hold next, or None."""
-        self._hold_from = None
+        """Its answer is the count from which to hold next, or None, in place of what was asked for before it."""
         following = self.ask(kind, payload)
-        if following is not None:
-            self.hold(following)
+        with self._lock:
+            self._answered += 1
+            self._holds = [hold for hold in self._holds if hold[0] >= self._answered]
+            if following is not None:
+                self._holds.append((self._answered, following))
 
     def next_event(self) -> Event:
         return self._events.get()
@@ -87,10 +94,11 @@ class Channel:
         self._commands.put((name, argument, future))
         return future.result()
 
-    def hold(self, count: int = 0) -> None:
+    def hold(self, count: int = 0, after: int = 0) -> None:
         """Hold the loop at its first boundary from report number ``count`` on, if that comes before its next result.
 
-        Of several calls the lowest count is kept.
+        ``after`` says how many answers to "held" and "report" were sent before it: it is void once there is another.
         """
         with self._lock:
-            self._hold_from = count if self._hold_from is None else min(count, self._hold_from)
+            if after >= self._answered:
+                self._holds.append((after, count))

@@ -108,7 +108,7 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Delete all in-epoch checkpoints: the trial has finished, or begins another life."""
-        self.wait()
+        self.wait(CLOSE_TIMEOUT_S)
         self._remove(self._folder)
 
     def close(self) -> None:
