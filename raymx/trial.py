@@ -125,7 +125,7 @@ class Trial(tune.Trainable):
             except BaseException:
                 self._crew.kill()
                 raise
-        time.sleep(PAUSE_S)             # a row that adds nothing would tell Tune that the trial is done
+        self._board.wait_over(PAUSE_S)      # before, a row that adds nothing would tell Tune that the trial is done
         return self._same_row()
 
     def _same_row(self) -> dict[str, Any]:

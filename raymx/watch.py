@@ -134,9 +134,9 @@ class Watch:
         self._display.say("stopping: saving a checkpoint (Ctrl-C again to stop at once)" if self._training
                           else "stopping: nothing was trained since the last checkpoint")
 
-    @staticmethod
-    def _end_tune() -> None:
+    def _end_tune(self) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
+        self._board.say_over()
 
 
 def free() -> str:

@@ -37,6 +37,16 @@ class Board:
     def stop_requested(self) -> bool:
         return self._get("stop") is not None
 
+    def say_over(self) -> None:
+        """Tune takes no more results."""
+        self._put("over", "1")
+
+    def wait_over(self, timeout_s: float) -> None:
+        """Until Tune takes no more results, or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while self._get("over") is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+
     def watch(self) -> None:
         """Say that somebody looks at this run: `end` then waits for an answer."""
         self._put("watched", "1")
