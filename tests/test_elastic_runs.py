@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXPERIMENTS, TrialByHand, kill_node
+from conftest import EXPERIMENTS, TrialByHand, kill_node, start_ray
 
 from raymx.config import load_experiment
 
@@ -30,6 +30,10 @@ class Nodes:
         import ray
         from ray.cluster_utils import Cluster
 
+        # This process may have started another Ray, and then has a token, which it sends to this one when told so.
+        start_ray(1)
+        ray.shutdown()
+        os.environ["RAY_AUTH_MODE"] = "token"
         # Ray's default takes fifteen seconds to see that a node is gone.
         quickly = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500,
                    "health_check_failure_threshold": 2}
@@ -54,14 +58,11 @@ class Nodes:
 def nodes() -> Iterator[Nodes]:
     import ray
 
-    before, os.environ["RAY_AUTH_MODE"] = os.environ.get("RAY_AUTH_MODE"), "disabled"
     made = Nodes()
     yield made
     ray.shutdown()
     made.cluster.shutdown()
     del os.environ["RAY_AUTH_MODE"]
-    if before:
-        os.environ["RAY_AUTH_MODE"] = before
 
 
 @pytest.fixture(scope="module")
