@@ -45,6 +45,7 @@ class Run:
         experiment["data"] |= {key: str(EXPERIMENTS / experiment["data"][key]) for key in ("train", "validation")}
         experiment["training"] |= {"epochs": 100_000, "loop": "bench_loop:marked"}
         experiment |= {"resources": {"workers": WORKERS, "standby": standby}, "report": {"disp_batches": 10_000},
+                       "checkpoint": {"every_steps": EVERY_STEPS},
                        "kvstore": {"servers": SERVERS, "env": {"all": {"DMLC_BENCH_MARKS": str(self._marks)}}}}
         (folder / "recovery.yaml").write_text(yaml.safe_dump(experiment))
         for source in (EXPERIMENTS / "nets.py", HERE / "bench_loop.py"):
@@ -72,14 +73,15 @@ class Run:
         return [(float(at), int(pid)) for at, pid in (line.split() for line in lines if line.count(" ") == 1)]
 
     def wait_until_steady(self) -> None:
-        """Until steps are done, and every standby that is wanted waits."""
+        """Until some steps more are done, and every standby that is wanted waits."""
         wanted = {"ray::Worker": WORKERS, "ray::Server": SERVERS, "ray::KVScheduler": 1}
         copies, deadline = 1 + self._standby, time.monotonic() + 180
-        while not self.steps() or any(len(self.pids(title)) < copies * count for title, count in wanted.items()):
+        enough = len(self.steps()) + 2 * EVERY_STEPS        # with a checkpoint among them
+        while len(self.steps()) < enough or any(
+                len(self.pids(title)) < copies * count for title, count in wanted.items()):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("the run does not come to train")
             time.sleep(0.5)
-        time.sleep(3)
 
     def recovery_s(self, role: str) -> float:
         """Kill one process of a role; seconds until a step is finished that was begun after it."""
