@@ -70,9 +70,9 @@ class Trial(tune.Trainable):
         self._experiment: Experiment = parse_experiment(config["experiment"], config["directory"])
         self._sized = self._experiment          # as the generation that runs has it
         gpus: int = config["gpus_per_worker"]
-        self._crew.configure(self._experiment, gpus, placement.plan(self._experiment, gpus))
         self._board = Board(config["run_id"])
-        self._name = f"{config['run_id']}/{self.trial_id}"
+        self._name = self._board.name_of(self.trial_id)
+        self._crew.configure(self._name, self._experiment, gpus, placement.plan(self._experiment, gpus))
         self._checkpoints = Checkpoints(*self._place(), self._name)
         self._given: str | None = None          # the folder of the checkpoint that Tune restores
         self._saved: checkpoint.Saved | None = None

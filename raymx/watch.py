@@ -20,6 +20,7 @@ import ray
 from ray.tune import Callback
 
 from raymx.cluster.board import Board
+from raymx.cluster.nodes import remove_slots
 from raymx.display import Display
 from raymx.interrupt import Interrupt
 
@@ -75,6 +76,7 @@ class Watch:
 
     def on_recover(self, trial: Any) -> None:
         """The trial's process or its place was lost, and Tune starts it again; not for ever at one place."""
+        self.on_end(trial)
         progress = self._board.read(trial.trial_id)
         here = progress.get("saved") or [0, 0]
         where, count = self._restarts.get(trial.trial_id, (here, 0))
@@ -83,6 +85,10 @@ class Watch:
             self._give_up(trial.trial_id)
         if progress.get("phase") != "leaving":
             self._display.say("the trial's process was lost: starting it again")
+
+    def on_end(self, trial: Any) -> None:
+        """The trial's process has ended, in whatever way."""
+        remove_slots(self._board.name_of(trial.trial_id))
 
     def on_row(self, row: dict[str, Any]) -> None:
         self._show_messages(row["trial_id"])
@@ -155,6 +161,10 @@ class TuneHooks(Callback):
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if Watch.current:
             Watch.current.on_recover(trial)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if Watch.current:
+            Watch.current.on_end(trial)
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any],
                         **info: Any) -> None:

@@ -62,8 +62,10 @@ class Chaos:
         """Until there is a newer checkpoint than now."""
         before, deadline = self._checkpoints(), time.monotonic() + 120
         while not self._checkpoints() - before:
-            assert self.command.process.poll() is None, f"the run ended after {self.done}"
-            assert time.monotonic() < deadline, f"nothing was trained for 120 s after {self.done}"
+            if self.command.process.poll() is not None or time.monotonic() > deadline:
+                self.command.process.kill()
+                self.command.wait()
+                pytest.fail(f"no checkpoint within 120 s after {self.done}:\n{self.command.out}{self.command.err}")
             time.sleep(0.2)
         time.sleep(self.random.uniform(0, 1))
 

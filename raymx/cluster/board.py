@@ -23,6 +23,10 @@ class Board:
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
 
+    def name_of(self, trial_id: str) -> str:
+        """A trial's name among all trials of all runs."""
+        return f"{self._run_id}/{trial_id}"
+
     def post(self, trial_id: str, progress: Mapping[str, Any]) -> None:
         self._put(f"progress/{trial_id}", json.dumps(progress))
 

@@ -33,18 +33,18 @@ class Crew:
         """``own`` is the trial's placement group: room for the fewest workers."""
         self.group = RoleGroup()
         self.history = History()
-        self._own, self._slots, self._used = own, Slots({}, 0), list[PlacementGroup]()
+        self._own, self._slots, self._used = own, Slots("", {}, 0), list[PlacementGroup]()
         self._nodes = Nodes.now()
         self._formed_at = self._looked_at = self._tended_at = self._lost_since = 0.0
 
-    def configure(self, experiment: Experiment, gpus: int, plan: Plan) -> None:
-        """Take over an experiment, which has at most one generation running, and that of the same kind."""
+    def configure(self, name: str, experiment: Experiment, gpus: int, plan: Plan) -> None:
+        """Take over a trial of this name and its experiment; no generation runs."""
         resources = experiment.resources
         self._experiment, self._gpus, self._plan = experiment, gpus, plan
         self._limits = Limits(resources.min_workers, resources.max_workers, experiment.failures.max,
                               resources.resize_cooldown_s)
         self._slots.release()
-        self._slots, self._used = Slots(plan.slot_bundle, plan.max_slots), []
+        self._slots, self._used = Slots(name, plan.slot_bundle, plan.max_slots), []
         self.group.processes.configure(experiment, gpus, plan)
 
     def start(self) -> None:

@@ -15,6 +15,7 @@ from ray._private.state import state as cluster_state
 from ray.exceptions import RayError
 from ray.util.placement_group import (
     PlacementGroup,
+    get_placement_group,
     placement_group,
     placement_group_table,
     remove_placement_group,
@@ -90,12 +91,13 @@ def condition(group: PlacementGroup, nodes: Nodes) -> Condition:
 class Slots:
     """Placement groups for one more worker each. Pending ones are what an autoscaler sees.
 
-    They belong to this process: Ray removes them when it ends. One that was on a lost node is to be given back: as long
+    Ray removes them when the job ends, but not when this process does: `remove_slots` is for that. One that was on a lost node is to be given back: as long
     as Ray (2.60) places a group anew for which there is no room, its GCS and an agent turn without a pause.
     """
 
-    def __init__(self, bundle: Mapping[str, float], count: int) -> None:
-        self.count = count
+    def __init__(self, owner: str, bundle: Mapping[str, float], count: int) -> None:
+        """``owner``: the name of the trial, for `remove_slots`."""
+        self.count, self._owner = count, owner
         self._bundle = dict(bundle)
         self._groups: list[PlacementGroup] = []
         self._others_since = 0.0
@@ -103,7 +105,7 @@ class Slots:
     def request(self) -> None:
         """Ask for those that are missing."""
         while len(self._groups) < self.count:
-            name = f"{SLOT_NAME}{uuid.uuid4().hex}"         # Ray wants each to have its own
+            name = f"{SLOT_NAME}{self._owner}/{uuid.uuid4().hex}"       # Ray wants each to have its own
             self._groups.append(placement_group([self._bundle], strategy="PACK", name=name))
 
     def look(self, nodes: Nodes) -> dict[PlacementGroup, Condition]:
@@ -125,3 +127,11 @@ class Slots:
         now = time.monotonic()
         self._others_since = (self._others_since or now) if waiting else 0.0
         return now - self._others_since if waiting else 0.0
+
+
+def remove_slots(owner: str) -> None:
+    """Give back what a trial's process left when it died: the trial itself may need the room."""
+    for table in placement_group_table().values():
+        if table["name"].startswith(f"{SLOT_NAME}{owner}/") and table["state"] != "REMOVED":
+            with contextlib.suppress(RayError, ValueError):     # gone already
+                remove_placement_group(get_placement_group(table["name"]))
