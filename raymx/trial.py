@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -33,6 +34,7 @@ from raymx.training.checkpoints import Checkpoints
 
 POLL_S = 0.25
 FINISH_TIMEOUT_S = 5.0      # for what a loop still does after its last report
+LASTING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)     # a restart does not mend them
 PAUSE_S = 8.0               # for Tune to end this process once it was asked to stop
 
 
@@ -402,11 +404,15 @@ class Trial(tune.Trainable):
         self._saved, self._is_saved, self._sought = saved, True, True
         self._crew.saved()
 
+    def save(self, checkpoint_dir: str | None = None) -> Any:
+        """Tune's: write a checkpoint and copy it under the storage path."""
+        with self._final_when_raised():
+            return super().save(checkpoint_dir)
+
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Tune's, after a row."""
         assert self._saved
-        with self._final_when_raised():
-            checkpoint.write(checkpoint_dir, self._saved)
+        checkpoint.write(checkpoint_dir, self._saved)
         self._is_written = self._finished
 
     def restore(self, checkpoint_path: Any) -> None:
@@ -431,6 +437,11 @@ class Trial(tune.Trainable):
         except CheckpointError:
             self._board.end(self.trial_id)
             raise
+        except OSError as error:        # where Tune copies it to
+            if error.errno not in LASTING:
+                raise
+            self._board.end(self.trial_id)
+            raise CheckpointError(f"a checkpoint cannot be copied: {checkpoint.reason(error)}") from error
 
     def cleanup(self) -> None:
         """Leave nothing running; a loop that has done its last report may finish what it does after it."""

@@ -91,8 +91,9 @@ def condition(group: PlacementGroup, nodes: Nodes) -> Condition:
 class Slots:
     """Placement groups for one more worker each. Pending ones are what an autoscaler sees.
 
-    Ray removes them when the job ends, but not when this process does: `remove_slots` is for that. One that was on a lost node is to be given back: as long
-    as Ray (2.60) places a group anew for which there is no room, its GCS and an agent turn without a pause.
+    Ray removes them when the job ends, but not when this process does: `remove_slots` is for that. One that was on a
+    lost node is to be given back: as long as Ray (2.60) places a group anew for which there is no room, its GCS and an
+    agent turn without a pause.
     """
 
     def __init__(self, owner: str, bundle: Mapping[str, float], count: int) -> None:
