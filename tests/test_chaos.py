@@ -22,9 +22,10 @@ from conftest import EXPERIMENTS, kill_node, marked
 from test_run import ROLES, Command, rows, the_run
 
 KILLS = int(os.environ.get("RAYMX_CHAOS_KILLS", "4"))
-SEED = int(os.environ.get("RAYMX_CHAOS_SEED", "1"))
+SEED = int(os.environ.get("RAYMX_CHAOS_SEED", "31"))
 EPOCHS = max(4, KILLS // 2)
 NODES = 3
+VICTIMS = ["Worker", "Worker", "Server", "KVScheduler", "Trial", "node", "node"]
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300 + 60 * KILLS)]
 
@@ -45,7 +46,7 @@ class Chaos:
         self.nodes = [self.cluster.add_node(num_cpus=4) for _ in range(NODES)]
         self.folder = folder
         self.command: Command
-        self.done: list[str] = []
+        self.done, self._next = list[str](), list[str]()
 
     def run(self, *arguments: object) -> list[dict[str, Any]]:
         """Start the run, kill ``KILLS`` times, let it end; its rows."""
@@ -73,7 +74,8 @@ class Chaos:
         return {str(path) for path in self.folder.glob("*/Trial*/*/**/state.json")}
 
     def _kill(self) -> None:
-        what = self.random.choice(["Worker", "Server", "KVScheduler", "Worker", "node", "node", "Trial"])
+        self._next = self._next or self.random.sample(VICTIMS, len(VICTIMS))
+        what = self._next.pop()
         self.done.append(what)
         if what == "node":
             kill_node(self.cluster, self.nodes.pop(self.random.randrange(NODES)))
