@@ -33,6 +33,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--resume", nargs="?", const=RESUME_NEWEST, metavar="RUN_FOLDER",
                      help="continue an interrupted run: the one in RUN_FOLDER, or else this experiment's newest. "
                      "Put EXPERIMENT before it")
+    top.add_argument("--retry-failed", action="store_true",
+                     help="with --resume of a sweep: run the trials again that failed")
     top.add_argument("-v", "--verbose", action="store_true", help="show what Ray, MXNet and every role print")
     _add_mxnet_flags(top.add_argument_group("as in MXNet's scripts and launcher"))
     _add_ray_flags(top.add_argument_group("as in Ray"))
@@ -67,7 +69,7 @@ def _add_mxnet_flags(group: argparse._ArgumentGroup) -> None:
     add("--batch-size", metavar="N", help="samples in one update over ALL workers; MXNet's scripts mean one worker's")
     add("--lr", metavar="RATE", help="learning rate at the base batch size")
     add("--num-epochs", metavar="N", help="passes over the training data")
-    add("--dtype", metavar="TYPE", help="float32, float64 or float16")
+    add("--dtype", metavar="TYPE", help="float32, float64, float16, amp_float16 or amp_bfloat16")
     add("--gc-type", metavar="TYPE", help="gradient compression: none or 2bit")
     add("--gc-threshold", metavar="X", help="threshold of 2bit compression")
     add("--disp-batches", metavar="N", help="show progress every N batches")

@@ -13,14 +13,27 @@ def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> d
     train_s = max(meter["train_s"] for meter in meters)
     return {
         "epoch": reports[0]["epoch"], **metrics, "num_workers": len(reports),
-        "samples_per_sec": sum(meter["samples"] for meter in meters) / train_s if train_s else math.nan,
+        "samples_per_sec": _rate(sum(meter["samples"] for meter in meters), train_s),
+        "worker_samples_per_sec": [_rate(meter["samples"], meter["train_s"]) for meter in meters],
         "first_step_s": max(meter["first_step_s"] for meter in meters),
         "data_wait_fraction": max(meter["data_wait_s"] / meter["train_s"] if meter["train_s"] else 0.0
                                   for meter in meters),
         "bytes_pushed": sum(report["bytes"][0] for report in reports),
         "bytes_pulled": sum(report["bytes"][1] for report in reports),
         "bad_records": sum(report["bad_records"] for report in reports),
-        "steps": meters[0]["steps"], "train_s": train_s}
+        "steps": meters[0]["steps"], "train_s": train_s, **_scaling([report["scaling"] for report in reports])}
+
+
+def _rate(samples: float, seconds: float) -> float:
+    return samples / seconds if seconds else math.nan
+
+
+def _scaling(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The loss scale, of async workers the smallest, and the skipped updates of all; nothing without a scale."""
+    if not told[0]:
+        return {}
+    return {"loss_scale": min(figures["loss_scale"] for figures in told),
+            "skipped_steps": sum(figures["skipped_steps"] for figures in told)}
 
 
 def place(epoch: int, step: int, steps: int) -> float:

@@ -12,9 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from raymx.config import Experiment
 from raymx.errors import ExperimentError
+
+_FLOAT32_STATE = ("adagrad", "adadelta", "rmsprop", "ftrl", "groupadagrad")
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ def check(experiment: Experiment, *, gpus_available: int | None = None) -> None:
 
 def problems(experiment: Experiment, *, gpus_available: int | None = None) -> list[Problem]:
     """What cannot work. ``gpus_available``: GPUs of the whole cluster, None when not known yet."""
-    rules = (_store(experiment), _compression(experiment), _optimizer(experiment), _batch(experiment),
-             _devices(experiment, gpus_available), _decay(experiment), _data(experiment))
+    rules = (_store(experiment), _compression(experiment), _precision(experiment, gpus_available),
+             _optimizer(experiment), _batch(experiment), _devices(experiment), _decay(experiment), _data(experiment))
     return [problem for rule in rules for problem in rule]
 
 
@@ -66,8 +69,37 @@ def is_async(experiment: Experiment) -> bool:
 
 
 def update_on_kvstore(experiment: Experiment) -> bool:
-    """Whether the optimizer runs in the store (on the servers of a dist store); ``auto`` is yes."""
-    return experiment.kvstore.update_on_kvstore is not False
+    """Whether the optimizer runs in the store (on the servers of a dist store).
+
+    ``auto`` is yes, but for a dynamic loss scale, which a sync run's workers must divide by themselves.
+    """
+    wanted = experiment.kvstore.update_on_kvstore
+    if wanted == "auto":
+        return is_async(experiment) or experiment.precision.loss_scale != "dynamic"
+    return wanted
+
+
+def loss_scale(experiment: Experiment) -> float | Literal["dynamic"] | None:
+    """What the loss is multiplied by; None is no scale, and no look for gradients that are inf or nan.
+
+    ``auto`` is none where the net computes in float32, float64 or bfloat16, whose range is that of float32. With
+    float16 it is dynamic where the workers have the optimizer, and else 128: Micikevicius et al. 2018, "Mixed Precision
+    Training", found 8 enough for a detector, and MXNet's own examples have 128.
+    """
+    precision = experiment.precision
+    if precision.loss_scale == "none":
+        return None
+    if precision.loss_scale != "auto":
+        return precision.loss_scale
+    if precision.dtype in ("float16", "amp_float16"):
+        return 128.0 if update_on_kvstore(experiment) else "dynamic"
+    return None
+
+
+def is_half_on_wire(experiment: Experiment) -> bool:
+    """Whether gradients and weights travel in float16 though the net has another type."""
+    precision = experiment.precision
+    return is_dist(experiment) and precision.wire_dtype == "float16" and precision.net_dtype != "float16"
 
 
 def warmup_epochs(experiment: Experiment) -> float:
@@ -115,26 +147,66 @@ def _store(experiment: Experiment) -> Iterator[Problem]:
 
 
 def _compression(experiment: Experiment) -> Iterator[Problem]:
-    kind, dtype = experiment.kvstore.compression.type, experiment.precision.dtype
+    kind, precision = experiment.kvstore.compression.type, experiment.precision
     if kind == "none":
         return
     key = "kvstore.compression.type"
-    if dtype != "float32":
-        yield Problem(key, kind, f"MXNet compresses float32 gradients only, and precision.dtype is {dtype}",
-                      "use float32, or compression none")
+    if precision.net_dtype != "float32":
+        yield Problem(key, kind, f"MXNet compresses float32 gradients only, and precision.dtype is {precision.dtype}",
+                      "use float32 (or amp_float16, whose gradients are float32), or compression none")
+    elif is_half_on_wire(experiment):
+        yield Problem(key, kind, "MXNet compresses float32 gradients only, and precision.wire_dtype is float16",
+                      "use wire_dtype same, or compression none")
     if resolved_store_type(experiment) == "local":
         yield Problem(key, kind, "a store of type local cannot compress",
                       "use device or a dist type, or compression none")
 
 
+def _precision(experiment: Experiment, gpus_available: int | None) -> Iterator[Problem]:
+    dtype, gpus = experiment.precision.dtype, experiment.resources.gpus_per_worker
+    no_gpu = gpus == 0 or (gpus == "auto" and gpus_available == 0)
+    if dtype in ("float16", "amp_float16") and no_gpu:
+        yield Problem("precision.dtype", dtype, "MXNet cannot compute in float16 without a GPU "
+                      '("FP16 gemm on cpu not implemented") and the workers have none',
+                      "use float32 (precision.wire_dtype float16 works on any machine), or give "
+                      "resources.gpus_per_worker")
+    if dtype == "amp_bfloat16" and gpus != 0 and (gpus != "auto" or gpus_available):
+        yield Problem("precision.dtype", dtype, "MXNet 1.9.1 has bfloat16 on CPUs alone (those with AVX-512), and the "
+                      "workers have GPUs", "use amp_float16, or set resources.gpus_per_worker to 0")
+    if experiment.precision.loss_scale == "dynamic" and update_on_kvstore(experiment):
+        where = (f"in {resolved_store_type(experiment)} each worker's push is an update of its own"
+                 if is_async(experiment) else "kvstore.update_on_kvstore is true")
+        fix = "" if is_async(experiment) else ", or set kvstore.update_on_kvstore to false or auto"
+        yield Problem("precision.loss_scale", "dynamic", f"{where}, by an optimizer in the store, which divides by one "
+                      "scale for the whole run", f"use a number such as 128{fix}")
+
+
 def _optimizer(experiment: Experiment) -> Iterator[Problem]:
     optimizer, servers = experiment.training.optimizer, experiment.kvstore.servers
+    yield from _broken_optimizer(experiment)
     layer_wise = optimizer.name in ("lamb", "lars") or (
         optimizer.name == "lbsgd" and optimizer.arguments.get("warmup_strategy") == "lars")
     if layer_wise and servers > 1 and is_dist(experiment) and update_on_kvstore(experiment):
         yield Problem("training.optimizer.name", optimizer.name, f"it needs the norm of a whole layer, and {servers} "
                       "servers each hold a slice of a large one, so results would depend on the number of servers",
                       "use kvstore.servers 1, or kvstore.update_on_kvstore false")
+
+
+def _broken_optimizer(experiment: Experiment) -> Iterator[Problem]:
+    """What MXNet 1.9.1's own optimizers cannot do."""
+    optimizer, arguments = experiment.training.optimizer, experiment.training.optimizer.arguments
+    if optimizer.name == "dcasgd" and arguments.get("momentum"):
+        yield Problem("training.optimizer.momentum", arguments["momentum"], "dcasgd with momentum fails in MXNet "
+                      "1.9.1: it asks whether a whole array is true", "leave it out, or use sgd")
+    if optimizer.name == "groupadagrad" and arguments.get("wd"):
+        yield Problem("training.optimizer.wd", arguments["wd"], "groupadagrad has no weight decay", "leave it out")
+    on_servers = is_dist(experiment) and update_on_kvstore(experiment)
+    if optimizer.name in _FLOAT32_STATE and experiment.precision.dtype == "float64" and not on_servers:
+        yield Problem("training.optimizer.name", optimizer.name, "in MXNet 1.9.1 its state is always float32, and does "
+                      "not go with float64 weights", "use another optimizer, such as adam, or float32")
+    if optimizer.name == "groupadagrad" and on_servers:
+        yield Problem("training.optimizer.name", "groupadagrad", "it needs weights with rows and columns, and servers "
+                      "hold flat arrays", "use adagrad, or kvstore.update_on_kvstore false")
 
 
 def _batch(experiment: Experiment) -> Iterator[Problem]:
@@ -150,13 +222,8 @@ def _most_to_share(experiment: Experiment) -> int:
     return resources.min_workers if resources.on_resize == "keep_per_worker" else resources.max_workers
 
 
-def _devices(experiment: Experiment, gpus_available: int | None) -> Iterator[Problem]:
+def _devices(experiment: Experiment) -> Iterator[Problem]:
     gpus, cpu_devices = experiment.resources.gpus_per_worker, experiment.resources.cpu_devices_per_worker
-    no_gpu = gpus == 0 or (gpus == "auto" and gpus_available == 0)
-    if experiment.precision.dtype == "float16" and no_gpu:
-        yield Problem("precision.dtype", "float16", "MXNet cannot compute in it without a GPU "
-                      '("FP16 gemm on cpu not implemented") and the workers have none',
-                      "use float32, or give resources.gpus_per_worker")
     if cpu_devices > 1 and gpus != 0:
         yield Problem("resources.cpu_devices_per_worker", cpu_devices,
                       f"it splits a worker's batch over CPU devices, and resources.gpus_per_worker is {gpus}",
@@ -192,6 +259,9 @@ def _store_notes(experiment: Experiment) -> Iterator[str]:
         yield f"kvstore.servers is {kvstore.servers}, but a store of type {kind} has no servers: none are started."
     if is_dist(experiment) and experiment.precision.dtype == "float64":
         yield f"precision.dtype is float64, but the servers of {kind} hold and update weights in float32."
+    if experiment.precision.wire_dtype == "float16" and not is_half_on_wire(experiment):
+        why = f"a store of type {kind} sends nothing" if not is_dist(experiment) else "precision.dtype is that already"
+        yield f"precision.wire_dtype is float16, but {why}: it changes nothing."
 
 
 def _length_notes(experiment: Experiment) -> Iterator[str]:

@@ -38,8 +38,8 @@ def trial(ray_cluster: None) -> Iterator[TrialByHand]:
     by_hand.close()
 
 
-def experiment(records: Path, workers: int, servers: int, update_on_kvstore: bool = True, epochs: int = 2,
-               base_lr: float = 0.05, **optimizer: object) -> Any:
+def experiment(records: Path, workers: int, servers: int, update_on_kvstore: bool | str = True, epochs: int = 2,
+               base_lr: float = 0.05, precision: dict[str, Any] | None = None, **optimizer: object) -> Any:
     return parse_experiment({
         "name": "equivalence", "model": {"net": "nets:mlp", "classes": 10},
         "data": {"train": str(records), "image_shape": [1, 28, 28], "mean": 73, "std": 90},
@@ -49,7 +49,7 @@ def experiment(records: Path, workers: int, servers: int, update_on_kvstore: boo
         "kvstore": {"type": "dist_sync", "servers": servers, "update_on_kvstore": update_on_kvstore,
                     # Low enough that the two larger weights of the net are cut over two servers.
                     "env": {"worker": {"MXNET_KVSTORE_BIGARRAY_BOUND": 1000}}},
-        "resources": {"workers": workers, "standby": False}}, str(EXPERIMENTS))
+        "precision": precision or {}, "resources": {"workers": workers, "standby": False}}, str(EXPERIMENTS))
 
 
 def weights_after(trial: TrialByHand, experiment: Any, folder: Path) -> dict[str, np.ndarray]:
@@ -70,7 +70,18 @@ def one_worker(trial: TrialByHand, records: Path, tmp_path_factory: pytest.TempP
     (2, 1, True), (3, 1, True), (2, 2, True), (3, 2, True), (1, 1, False), (2, 1, False), (3, 1, False), (3, 2, False)])
 def test_same_weights(trial: TrialByHand, records: Path, one_worker: dict[str, np.ndarray], tmp_path: Path,
                       workers: int, servers: int, update_on_kvstore: bool) -> None:
-    found = weights_after(trial, experiment(records, workers, servers, update_on_kvstore), tmp_path)
+    assert_same(weights_after(trial, experiment(records, workers, servers, update_on_kvstore), tmp_path), one_worker)
+
+
+@pytest.mark.parametrize(("workers", "servers", "scale"), [(2, 2, 128), (3, 1, "dynamic")])
+def test_same_weights_with_a_loss_scale(trial: TrialByHand, records: Path, one_worker: dict[str, np.ndarray],
+                                        tmp_path: Path, workers: int, servers: int, scale: Any) -> None:
+    """What the loss is multiplied by, the update divides by; workers that agree about each step take all of them."""
+    scaled = experiment(records, workers, servers, "auto", precision={"loss_scale": scale})
+    assert_same(weights_after(trial, scaled, tmp_path), one_worker)
+
+
+def assert_same(found: dict[str, np.ndarray], one_worker: dict[str, np.ndarray]) -> None:
     assert found.keys() == one_worker.keys()
     for name, expected in one_worker.items():
         assert np.abs(expected).max() > 0

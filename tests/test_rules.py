@@ -21,6 +21,8 @@ DIST = {"kvstore__type": "dist_sync", "resources__workers": 2}
 ELASTIC = {"resources__workers": {"min": 2, "max": 8}}
 GROWING = ELASTIC | {"resources__on_resize": "keep_per_worker"}
 ASYNC = {"kvstore__type": "dist_async", "resources__workers": 2}
+GPU = {"resources__gpus_per_worker": 1}
+DYNAMIC = {"precision__loss_scale": "dynamic"}
 
 
 @pytest.mark.parametrize(("overrides", "key", "reason"), [
@@ -29,7 +31,21 @@ ASYNC = {"kvstore__type": "dist_async", "resources__workers": 2}
     (ASYNC | {"kvstore__update_on_kvstore": False}, "kvstore.update_on_kvstore", "aborts at the first push"),
     (DIST | {"kvstore__compression": "2bit", "precision__dtype": "float64"}, "kvstore.compression.type", "float32"),
     ({"kvstore__type": "local", "kvstore__compression": "2bit"}, "kvstore.compression.type", "cannot compress"),
+    (DIST | {"kvstore__compression": "2bit", "precision__wire_dtype": "float16"}, "kvstore.compression.type",
+     "precision.wire_dtype is float16"),
+    (GPU | {"kvstore__compression": "2bit", "precision__dtype": "float16"}, "kvstore.compression.type", "float16"),
     ({"precision__dtype": "float16"}, "precision.dtype", "FP16 gemm on cpu not implemented"),
+    ({"precision__dtype": "amp_float16"}, "precision.dtype", "FP16 gemm on cpu not implemented"),
+    (GPU | {"precision__dtype": "amp_bfloat16"}, "precision.dtype", "bfloat16 on CPUs alone"),
+    (DIST | DYNAMIC | {"kvstore__update_on_kvstore": True}, "precision.loss_scale", "update_on_kvstore is true"),
+    (ASYNC | DYNAMIC, "precision.loss_scale", "each worker's push is an update of its own"),
+    (ASYNC | DYNAMIC | {"kvstore__update_on_kvstore": True}, "precision.loss_scale", "in dist_async each worker's"),
+    ({"training__optimizer": {"name": "dcasgd", "momentum": 0.9}}, "training.optimizer.momentum", "fails in MXNet"),
+    ({"training__optimizer": {"name": "groupadagrad", "wd": 0.1}}, "training.optimizer.wd", "no weight decay"),
+    (DIST | {"training__optimizer": "groupadagrad"}, "training.optimizer.name", "servers hold flat arrays"),
+    *((store | {"training__optimizer": name, "precision__dtype": "float64"}, "training.optimizer.name",
+       "always float32") for name in ("adagrad", "adadelta", "rmsprop", "ftrl", "groupadagrad")
+      for store in ({}, DIST | {"kvstore__update_on_kvstore": False})),
     ({"resources__workers": 4, "training__global_batch_size": 3}, "training.global_batch_size", "4 workers"),
     ({"resources__gpus_per_worker": 1, "resources__cpu_devices_per_worker": 2}, "resources.cpu_devices_per_worker",
      "gpus_per_worker is 1"),
@@ -66,6 +82,16 @@ def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
     {"training__optimizer": "lamb", "kvstore__servers": 2},
     {"precision__dtype": "float16", "resources__gpus_per_worker": 1},
     {"precision__dtype": "float16", "resources__gpus_per_worker": "auto"},
+    GPU | {"precision__dtype": "amp_float16", "kvstore__compression": "2bit"},
+    {"precision__dtype": "amp_bfloat16"},
+    {"precision__dtype": "amp_bfloat16", "resources__gpus_per_worker": "auto"},
+    {"precision__wire_dtype": "float16", "kvstore__compression": "2bit"},       # one worker sends nothing
+    DIST | DYNAMIC, DYNAMIC,
+    DIST | DYNAMIC | {"kvstore__update_on_kvstore": False, "precision__wire_dtype": "float16"},
+    ASYNC | {"precision__loss_scale": 64, "precision__wire_dtype": "float16"},
+    DIST | {"training__optimizer": "rmsprop", "precision__dtype": "float64"},   # the servers have float32
+    {"training__optimizer": "dcasgd"}, {"training__optimizer": "groupadagrad"},
+    DIST | {"training__optimizer": "groupadagrad", "kvstore__update_on_kvstore": False},
     {"resources__cpu_devices_per_worker": 2},
     {"data__transform": "a:b", "data__resize": 256, "data__validation": "c"},
 ])
@@ -77,6 +103,33 @@ def test_float16_with_auto_gpus_needs_a_gpu_in_the_cluster() -> None:
     auto = experiment(precision__dtype="float16", resources__gpus_per_worker="auto")
     assert [p.key for p in rules.problems(auto, gpus_available=0)] == ["precision.dtype"]
     assert rules.problems(auto, gpus_available=1) == []
+
+
+def test_bfloat16_with_auto_gpus_needs_a_cluster_without() -> None:
+    auto = experiment(precision__dtype="amp_bfloat16", resources__gpus_per_worker="auto")
+    assert [p.key for p in rules.problems(auto, gpus_available=1)] == ["precision.dtype"]
+    assert rules.problems(auto, gpus_available=0) == []
+
+
+@pytest.mark.parametrize(("overrides", "scale"), [
+    ({}, None), ({"precision__dtype": "float64"}, None), ({"precision__dtype": "amp_bfloat16"}, None),
+    (DIST | {"precision__wire_dtype": "float16"}, None),
+    ({"precision__dtype": "float16"}, 128), ({"precision__dtype": "amp_float16"}, 128),
+    *(({"precision__dtype": dtype, "kvstore__update_on_kvstore": False}, "dynamic")
+      for dtype in ("float16", "amp_float16")),
+    (ASYNC | {"precision__dtype": "amp_float16"}, 128),
+    ({"precision__dtype": "float16", "precision__loss_scale": "none"}, None),
+    ({"precision__loss_scale": 64}, 64), (DYNAMIC, "dynamic")])
+def test_auto_loss_scale(overrides: dict[str, Any], scale: float | str | None) -> None:
+    assert rules.loss_scale(experiment(**overrides)) == scale
+
+
+@pytest.mark.parametrize(("overrides", "half"), [
+    (DIST, False), (DIST | {"precision__wire_dtype": "float16"}, True), ({"precision__wire_dtype": "float16"}, False),
+    (DIST | {"precision__wire_dtype": "float16", "precision__dtype": "float16"}, False),
+    (DIST | {"precision__wire_dtype": "float16", "precision__dtype": "amp_bfloat16"}, True)])
+def test_what_travels_in_float16(overrides: dict[str, Any], half: bool) -> None:
+    assert rules.is_half_on_wire(experiment(**overrides)) is half
 
 
 def test_all_problems_are_listed() -> None:
@@ -93,6 +146,8 @@ def test_auto_store_and_optimizer_place() -> None:
     assert rules.update_on_kvstore(experiment())
     assert rules.update_on_kvstore(experiment(kvstore__update_on_kvstore=True))
     assert not rules.update_on_kvstore(experiment(kvstore__update_on_kvstore=False))
+    assert not rules.update_on_kvstore(experiment(**DYNAMIC))
+    assert rules.update_on_kvstore(experiment(**DYNAMIC, kvstore__update_on_kvstore=True))
     assert rules.is_async(experiment(kvstore__type="dist_async_device"))
     assert not rules.is_async(experiment(**DIST))
 
@@ -100,6 +155,8 @@ def test_auto_store_and_optimizer_place() -> None:
 @pytest.mark.parametrize(("overrides", "part"), [
     ({"kvstore__servers": 2}, "device has no servers"),
     (DIST | {"precision__dtype": "float64"}, "update weights in float32"),
+    ({"precision__wire_dtype": "float16"}, "a store of type device sends nothing: it changes nothing"),
+    (DIST | GPU | {"precision__wire_dtype": "float16", "precision__dtype": "float16"}, "is that already"),
     ({"training__warmup_epochs": 1}, "Warmup lasts 1 epochs and training 1"),
     (ASYNC | {"training__warmup_epochs": 1, "training__epochs": 2}, "Warmup lasts 2 epochs"),
     ({"training__decay": {"type": "step", "epochs": [5]}}, "has 5, but training ends after epoch 1"),

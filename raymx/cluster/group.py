@@ -7,6 +7,7 @@ end together. The processes live longer: dissolving in good order leaves them wa
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import time
@@ -47,7 +48,7 @@ class RoleGroup:
 
     # Forming
 
-    def form(self, experiment: Experiment, gpus_per_worker: int, seats: Seats, saved: Any = None,
+    def form(self, experiment: Experiment, gpus_per_worker: float, seats: Seats, saved: Any = None,
              hold_from: int | None = None, check: Callable[[], None] = lambda: None) -> Generation:
         """Form the next generation and start its loops; processes that are there are used again, the others started.
 
@@ -70,7 +71,7 @@ class RoleGroup:
     def _actors(self, seats: Sequence[Seat]) -> list[Any]:
         return [self.processes.actor(seat) for seat in seats]
 
-    def _join(self, experiment: Experiment, gpus: int) -> Generation:
+    def _join(self, experiment: Experiment, gpus: float) -> Generation:
         store_type = rules.resolved_store_type(experiment)
         for attempt in range(BIND_TRIES):
             generation = Generation(self._number, self._actors(self._seats.workers), self._actors(self._seats.servers))
@@ -88,7 +89,7 @@ class RoleGroup:
                 self.processes.start(self._seats.all)
         return generation
 
-    def _join_distributed(self, experiment: Experiment, store_type: str, gpus: int, generation: Generation) -> None:
+    def _join_distributed(self, experiment: Experiment, store_type: str, gpus: float, generation: Generation) -> None:
         assert self._seats.scheduler
         scheduler, seats = self.processes.actor(self._seats.scheduler), self._seats
         hosts, given = self._hosts(), experiment.kvstore.env.model_dump()
@@ -143,9 +144,9 @@ class RoleGroup:
         generation.seats = dict(zip(ranks, self._seats.workers, strict=True))
         generation.workers = [self.processes.actor(generation.seats[rank]) for rank in sorted(generation.seats)]
 
-    def _run_loops(self, experiment: Experiment, gpus: int, saved: Any, hold_from: int | None) -> None:
+    def _run_loops(self, experiment: Experiment, gpus: float, saved: Any, hold_from: int | None) -> None:
         assert self.generation is not None
-        devices = gpus or experiment.resources.cpu_devices_per_worker
+        devices = math.ceil(gpus) or experiment.resources.cpu_devices_per_worker
         common = ray.put(saved)
         raw, total = experiment.to_dict(), len(self.generation.workers)
         for rank, worker in enumerate(self.generation.workers):

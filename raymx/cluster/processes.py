@@ -80,8 +80,9 @@ class _Demand:
 
     experiment_env: Any
     cpus: Mapping[str, float]
-    gpus: int
+    gpus: float
     directory: str
+    amp: str                    # it cannot be undone, nor be started for another type
     threads: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -95,11 +96,11 @@ class Processes:
         self._standby: dict[Seat, _Started] = {}
         self._places: dict[Seat, Any] = {}      # refs: cores and GPUs of a seat's process, for its standby
 
-    def configure(self, experiment: Experiment, gpus: int, plan: Plan) -> None:
+    def configure(self, experiment: Experiment, gpus: float, plan: Plan) -> None:
         """Say what processes are like from now on; those that were started otherwise are ended."""
         resources, kvstore = experiment.resources, experiment.kvstore
         cpus = {"worker": float(resources.cpus_per_worker), "server": float(kvstore.cpus_per_server), "scheduler": 0.0}
-        demand = _Demand(kvstore.env, cpus, gpus, experiment.directory, {
+        demand = _Demand(kvstore.env, cpus, gpus, experiment.directory, experiment.precision.amp, {
             role: max(1, int(count)) for role, count in cpus.items()})
         if self._demand not in (None, demand):
             self.kill()                         # what was read at import cannot be changed in a process
@@ -176,6 +177,7 @@ class Processes:
             "num_cpus": demand.cpus[role] if reserves else 0,
             "num_gpus": demand.gpus if reserves and role == "worker" else 0}
         process = Process(threads=demand.threads[role], cpus_on_node=self._cpus_on_node, directory=demand.directory,
+                          amp=demand.amp if role == "worker" else "",
                           env=env.settings_for(role, demand.experiment_env.model_dump()), **place)
         actor = _ACTORS[role].options(**options).remote(*(() if role == "scheduler" else (process,)))
         return _Started(actor, reserves, actor.__ray_ready__.remote())

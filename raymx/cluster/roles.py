@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import socket
 import threading
@@ -41,6 +42,7 @@ class Process:
     standby: bool = False               # it will take the part of another process, and has that one's cores and GPUs
     cores: tuple[int, ...] = ()
     gpus: str | None = None             # CUDA_VISIBLE_DEVICES
+    amp: str = ""                       # what AMP casts to
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,9 @@ class Worker:
         self._place = _prepare(process)
         if process.ahead:
             _import_ahead()
+        if process.amp:         # after the small net: in float16 its CPU could not compute
+            from raymx.training.precision import start_amp
+            start_amp(process.amp)
         self._store: Any = None
         self._context: Any = None
         self._entered = threading.Event()
@@ -173,11 +178,11 @@ class Worker:
         return self._place
 
     @ray.method(concurrency_group="control")
-    def join(self, env: Mapping[str, str], store_type: str, gpus: int) -> int:
+    def join(self, env: Mapping[str, str], store_type: str, gpus: float) -> int:
         """Create the store, which takes part in a generation when it is a dist one; this worker's rank in it."""
         import mxnet as mx
 
-        if gpus and mx.context.num_gpus() < gpus:
+        if gpus and mx.context.num_gpus() < math.ceil(gpus):
             raise KVStoreError(
                 f"resources.gpus_per_worker is {gpus}, but MXNet sees {mx.context.num_gpus()} GPUs on node "
                 f"{ray.util.get_node_ip_address()}: install raymx with [cu112] there, or set gpus_per_worker to 0")

@@ -57,7 +57,7 @@ class Updater:
         self.optimizer = _create(spec, self._schedule)
         self._as_made = _own_numbers(self.optimizer)
         self._updater = mx.optimizer.get_updater(self.optimizer)
-        self._name, self._updates_a_step = spec.name, spec.updates_a_step
+        self._name, self._updates_a_step, self._spare_key = spec.name, spec.updates_a_step, spec.spare_key
         self._weights_are_masters = masters and bool(spec.options.get("multi_precision"))
         self._masters: dict[int, mx.nd.NDArray] = {}        # a server's
         self._with_master: set[int] = set()                 # a worker's: keys whose state has one in it
@@ -67,6 +67,9 @@ class Updater:
         self._restore_scalars()
 
     def __call__(self, key: Any, grad: Any, weight: Any) -> None:
+        if not isinstance(key, (list, tuple)) and key == self._spare_key:
+            weight[:] = grad
+            return
         keys, weights = (key, weight) if isinstance(key, (list, tuple)) else ([key], [weight])
         for k, w in zip(keys, weights, strict=True):
             if k not in self._updater.states:
@@ -125,6 +128,10 @@ class Updater:
         """Replace the schedule by a fixed rate, from the next update on."""
         self._schedule.fixed = float(learning_rate)
 
+    def set_rescale(self, rescale: float) -> None:
+        """What gradients are multiplied with from the next update on: a dynamic loss scale has changed."""
+        self.optimizer.rescale_grad = rescale
+
     def state(self) -> OptimizerState:
         """The state by key as flat arrays; counts are in global steps, whatever the number of workers."""
         counts = {key: -(-count // self._updates_a_step)
@@ -179,10 +186,13 @@ def _create(spec: OptimizerSpec, schedule: _ScheduleOfUpdates) -> mx.optimizer.O
 
 
 def _own_numbers(optimizer: mx.optimizer.Optimizer) -> dict[str, float]:
-    """An optimizer's attributes that are numbers; how often it was called is told by its counts."""
+    """An optimizer's attributes that are numbers. How often it was called is told by its counts, and how gradients are
+    rescaled by the batch and the loss scale of the run that goes on.
+    """
     return {name: int(value) if isinstance(value, numbers.Integral) else float(value)
             for name, value in vars(optimizer).items()
-            if isinstance(value, numbers.Real) and not isinstance(value, bool) and name != "num_update"}
+            if isinstance(value, numbers.Real) and not isinstance(value, bool)
+            and name not in ("num_update", "rescale_grad")}
 
 
 def _apart(state: Any, optimizer: mx.optimizer.Optimizer) -> tuple[mx.nd.NDArray | None, list[mx.nd.NDArray]]:

@@ -14,7 +14,7 @@ class OptimizerSpec:
     """What an optimizer is made of. Multipliers are by key.
 
     ``updates_a_step`` is 1 where a key is updated once a global step, and the number of workers in async, where the
-    optimizer counts every worker's push.
+    optimizer counts every worker's push. ``spare_key`` is no weight's: what is pushed to it is what it then holds.
     """
 
     name: str
@@ -25,3 +25,4 @@ class OptimizerSpec:
     lr_mult: Mapping[int, float] = field(default_factory=dict)
     wd_mult: Mapping[int, float] = field(default_factory=dict)
     directory: str = ""
+    spare_key: int | None = None

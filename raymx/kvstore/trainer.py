@@ -4,6 +4,9 @@ Gluon's own Trainer uses pushpull, which refuses compression on a dist store; nu
 which differ between a warm and a fresh process; and never gets a new rate or a multiplier to the servers. This one
 pushes each key in priority order, then pulls each, numbers keys by structural name, and installs the optimizer where
 it runs.
+
+AMP's own way with a loss scale is to look for an overflow once gradients were pushed: too late where the store has the
+optimizer. Here it is looked for before anything can be updated, and no worker updates when any has found one.
 """
 
 from __future__ import annotations
@@ -17,8 +20,11 @@ import numpy as np
 
 from raymx.errors import TrainingError
 from raymx.kvstore.optimizer import Guarded, Updater
+from raymx.kvstore.overflow import Agreement, all_finite
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState, bytes_a_step
+from raymx.kvstore.wire import Wire
+from raymx.training.scaling import LossScale
 
 _SET_MULTI_PRECISION = 1      # CommandType::kSetMultiPrecision of kvstore_dist_server.h
 
@@ -29,55 +35,88 @@ class StoreSettings:
 
     distributed: bool
     update_on_kvstore: bool
+    asynchronous: bool = False
     compression: Mapping[str, Any] | None = None       # {"type": "2bit", "threshold": 0.5}
+    half: bool = False                                 # gradients and weights travel in float16
 
 
 class Trainer:
     """Synchronizes ``params`` over a store: those of `trained_parameters`, whose order numbers the keys.
 
     ``install`` is called once with the `OptimizerSpec` when the optimizer runs on servers, and returns when it does;
-    ``set_remote_rate`` likewise for a new rate.
+    ``set_remote_rate`` likewise for a new rate. ``scale``: what the loop's losses are multiplied by, which the updates
+    divide by.
     """
 
     def __init__(self, params: Mapping[str, mx.gluon.Parameter], store: Any, spec: OptimizerSpec,
-                 settings: StoreSettings, *, restored: OptimizerState | None = None,
+                 settings: StoreSettings, *, scale: LossScale | None = None, restored: OptimizerState | None = None,
                  install: Callable[[OptimizerSpec, dict[int, int]], None] | None = None,
                  set_remote_rate: Callable[[float], None] | None = None) -> None:
-        self._store, self._settings = store, settings
+        _check_optimizer(spec.name, params)
+        self._settings, self._scale, self._rescale = settings, scale, spec.rescale_grad
         self._params = list(params.items())
+        self._wire = Wire(list(params.values()), store, half=settings.half)
         self._on_servers = settings.distributed and settings.update_on_kvstore
         self._set_remote_rate = set_remote_rate
         self._updaters: list[Updater] = []
         self._failures: list[str] = []
         if settings.compression:
             store.set_gradient_compression(dict(settings.compression))
-        spec = _with_multipliers(spec, self._params)
+        if settings.distributed and spec.options.get("multi_precision") and store.rank == 0:
+            store._send_command_to_servers(_SET_MULTI_PRECISION, "")    # float16 keys are added up in float32 too
+        spec = replace(_with_multipliers(spec, self._params), rescale_grad=self._rescale_of_pushed(),
+                       spare_key=self._wire.spare_key)
         if self._on_servers:
-            if spec.options.get("multi_precision") and store.rank == 0:
-                store._send_command_to_servers(_SET_MULTI_PRECISION, "")
             assert install is not None
             install(spec, self.sizes)
         else:
-            self._install_here(spec, restored)
-        self._init_keys()
+            self._install_here(spec, restored, store)
+        self._wire.init(for_weights=settings.update_on_kvstore)
+        self._agreement = self._agree_over(store)
 
     def step(self) -> None:
-        """One update: call it after backward. Returns before the engine has done it."""
-        for key, (_, param) in enumerate(self._params):
-            self._store.push(key, param.list_grad(), priority=-key)
+        """One update: call it after backward.
+
+        Returns before the engine has done it; but with a loss scale it waits for the gradients, and when those of any
+        worker are inf or nan, nothing is updated anywhere.
+        """
+        rescale = self._rescale_of_pushed()
+        self._wire.load(self._push_factor())
+        if self._scale and self._checks_before_push and self._overflows():
+            self._scale.step_done(overflow=True)
+            if self._settings.asynchronous:
+                self.pull()
+            return
+        self._wire.push()
         if self._failures:
             raise TrainingError(f"the optimizer failed in an update:\n{self._failures[0]}")
-        on_store = self._settings.update_on_kvstore
-        for key, (_, param) in enumerate(self._params):
-            self._store.pull(key, out=param.list_data() if on_store else param.list_grad(), priority=-key)
-        if not on_store:
-            self._update_here()
+        overflow = False
+        if self._settings.update_on_kvstore:
+            self._wire.pull_weights()
+        else:
+            self._wire.pull_gradients()
+            # All workers pull the same sums, and an overflow of any of them is in there: they agree for nothing.
+            overflow = bool(self._scale) and not self._checks_before_push and not self._sums_are_finite()
+            if not overflow:
+                self._update_here(rescale)
+        if self._scale:
+            self._scale.step_done(overflow)
 
     def pull(self) -> None:
         """Take the store's newest weights; in async they may be ahead of this worker's."""
         if self._settings.update_on_kvstore:
-            for key, (_, param) in enumerate(self._params):
-                self._store.pull(key, out=param.list_data(), priority=-key)
+            self._wire.pull_weights()
+
+    @property
+    def loss_scale(self) -> float:
+        """What the losses of the next step are to be multiplied by; ``part.scale`` of a batch has it."""
+        return self._scale.value if self._scale else 1.0
+
+    def take_scaling(self) -> dict[str, float]:
+        """The loss scale now, and the steps skipped since the last call; nothing where there is no scale."""
+        if self._scale is None:
+            return {}
+        return {"loss_scale": self._scale.value, "skipped_steps": self._scale.take_skipped()}
 
     @property
     def names(self) -> list[str]:
@@ -93,8 +132,10 @@ class Trainer:
         """(pushed, pulled) payload bytes of this worker in one step; (0, 0) where nothing leaves the process."""
         if not self._settings.distributed:
             return 0, 0
-        itemsize = np.dtype(self._params[0][1].dtype).itemsize
-        return bytes_a_step(list(self.sizes.values()), itemsize, compressed=bool(self._settings.compression))
+        compressed = bool(self._settings.compression)
+        agreed = bytes_a_step([1], 4, compressed=compressed) if self._agreement else (0, 0)
+        pushed, pulled = self._wire.bytes_a_step(compressed=compressed)
+        return pushed + agreed[0], pulled + agreed[1]
 
     def learning_rate(self) -> float | None:
         """The rate of the last update, or None where the servers know it."""
@@ -110,34 +151,70 @@ class Trainer:
             updater.set_learning_rate(learning_rate)
 
     def optimizer_state(self) -> OptimizerState | None:
-        """The optimizer's state by key, or None where the servers have it."""
-        return None if self._on_servers else self._updaters[0].state()
+        """The optimizer's state by key, with a dynamic loss scale among its numbers; None where the servers have it."""
+        if self._on_servers:
+            return None
+        state = self._updaters[0].state()
+        state.scalars.update(self._scale.state() if self._scale else {})
+        return state
 
     def close(self) -> None:
         """Let go of the store."""
-        self._store = None
+        self._wire.close()
+        if self._agreement:
+            self._agreement.close()
 
-    def _install_here(self, spec: OptimizerSpec, restored: OptimizerState | None) -> None:
+    # Where the optimizer is
+
+    def _install_here(self, spec: OptimizerSpec, restored: OptimizerState | None, store: Any) -> None:
         on_store = self._settings.update_on_kvstore
         devices = 1 if on_store else len(self._params[0][1].list_ctx())
         self._updaters = [Updater(spec, restored) for _ in range(devices)]
         if on_store:
-            self._store._set_updater(Guarded(self._updaters[0], self._failures.append))
+            store._set_updater(Guarded(self._updaters[0], self._failures.append))
 
-    def _init_keys(self) -> None:
-        keys = list(range(len(self._params)))
-        # Copies, since inference on a CPU may leave a weight in oneDNN's own layout: a dist store cannot push that, and
-        # MXNet's engine drops the error. A copy has the plain layout, and stays apart from what the net does next.
-        self._store.init(keys, [param.list_data()[0].copy() for _, param in self._params])
-        for key, (_, param) in enumerate(self._params):
-            self._store.pull(key, out=param.list_data(), priority=-key)
-        mx.nd.waitall()
-
-    def _update_here(self) -> None:
+    def _update_here(self, rescale: float) -> None:
         keys = list(range(len(self._params)))
         for device, updater in enumerate(self._updaters):
+            updater.set_rescale(rescale)
             updater(keys, [param.list_grad()[device] for _, param in self._params],
                     [param.list_data()[device] for _, param in self._params])
+
+    # Scales: what is pushed is the gradients' sum over rows, times the loss scale, times the factor
+
+    def _push_factor(self) -> float:
+        """In float16 a worker sends its part of the mean, which a large batch does not bring nearer to inf. 2-bit
+        compression is of gradients as they are: its threshold does not mean another thing under a loss scale.
+        """
+        if self._settings.half:
+            return self._rescale
+        return 1.0 / self.loss_scale if self._settings.compression else 1.0
+
+    def _rescale_of_pushed(self) -> float:
+        return self._rescale / (self.loss_scale * self._push_factor())
+
+    # Overflow
+
+    @property
+    def _checks_before_push(self) -> bool:
+        """What a store with an optimizer gets is updated at once, and what is compressed hides an inf for ever."""
+        return self._settings.update_on_kvstore or bool(self._settings.compression)
+
+    def _agree_over(self, store: Any) -> Agreement | None:
+        """How sync workers agree before a push; async ones each push for themselves."""
+        settings = self._settings
+        alone = not settings.distributed or settings.asynchronous or store.num_workers == 1
+        if self._scale is None or alone or not self._checks_before_push:
+            return None
+        unit = settings.compression["threshold"] if settings.compression else 1.0
+        return Agreement(store, self._wire.spare_key, unit)
+
+    def _overflows(self) -> bool:
+        here = not all_finite(grad for grads in self._wire.gradients for grad in grads)
+        return self._agreement.any(here) if self._agreement else here
+
+    def _sums_are_finite(self) -> bool:
+        return all_finite(grads[0] for grads in self._wire.gradients)
 
 
 def trained_parameters(params: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
@@ -165,6 +242,13 @@ def _check(name: str, param: mx.gluon.Parameter) -> None:
     if param._deferred_init or param._data is None:
         raise TrainingError(f"parameter {name} is not initialized, its shape is {param.shape}: initialize the net and "
                             "run one batch through it before trainer(net)")
+
+
+def _check_optimizer(optimizer: str, params: Mapping[str, mx.gluon.Parameter]) -> None:
+    other = [f"{name} {param.shape}" for name, param in params.items() if len(param.shape) != 2]
+    if optimizer == "groupadagrad" and other:
+        raise TrainingError("training.optimizer.name is groupadagrad, which needs weights with rows and columns, and "
+                            f"the net has {', '.join(other[:3])}{' and others' if other[3:] else ''}; use adagrad")
 
 
 def _with_multipliers(spec: OptimizerSpec, params: list[tuple[str, mx.gluon.Parameter]]) -> OptimizerSpec:

@@ -1,6 +1,6 @@
 """What a run goes on from, as files: parameters in Gluon's format, optimizer state as arrays, the rest as JSON.
 
-    net.params       Gluon's parameter file: net.load_parameters reads it
+    net.params       Gluon's parameter file: net.load_parameters reads it; float32 weights are the servers' own
     optimizer.npz    arrays "state/STRUCTURAL NAME/NUMBER" and "master/STRUCTURAL NAME"; read with allow_pickle=False
     state.json       position, update counts, metrics, the loop's own state, and checksums of all three
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from raymx.errors import CheckpointError
 from raymx.kvstore.state import OptimizerState
+from raymx.training.masters import with_masters
 
 PARAMETERS, OPTIMIZER, STATE = "net.params", "optimizer.npz", "state.json"
 FORMAT = 2
@@ -82,7 +83,8 @@ def write(folder: str, saved: Saved, filesystem: Any = None) -> None:
     """
     optimizer = io.BytesIO()
     np.savez(optimizer, **_labelled(saved.optimizer))
-    files: dict[str, Any] = {PARAMETERS: saved.parameters, OPTIMIZER: optimizer.getbuffer()}
+    files: dict[str, Any] = {PARAMETERS: with_masters(saved.parameters, saved.optimizer.masters),
+                             OPTIMIZER: optimizer.getbuffer()}
     state = {"format": FORMAT, **{name: getattr(saved, name) for name in _PLAIN},
              "update_counts": saved.optimizer.counts,
              "optimizer_scalars": saved.optimizer.scalars,

@@ -40,7 +40,7 @@ from raymx.errors import CheckpointError, TrainingError
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState, rekey
 from raymx.kvstore.trainer import StoreSettings, Trainer, trained_parameters
-from raymx.training import nets, schedule
+from raymx.training import nets, scaling, schedule
 from raymx.training.channel import Channel
 from raymx.training.checkpoint import Saved
 from raymx.training.meter import Meter
@@ -136,10 +136,12 @@ class WorkerContext:
         compression = kvstore.compression
         settings = StoreSettings(
             distributed=self._place.distributed, update_on_kvstore=rules.update_on_kvstore(experiment),
+            asynchronous=self.asynchronous, half=rules.is_half_on_wire(experiment),
             compression={"type": compression.type, "threshold": compression.threshold}
             if compression.type != "none" else None)
+        scale = scaling.loss_scale(rules.loss_scale(experiment), self._saved.optimizer.scalars if self._saved else {})
         self._trainer = Trainer(
-            trained, self.store, self._optimizer_spec(), settings,
+            trained, self.store, self._optimizer_spec(), settings, scale=scale,
             restored=rekey(self._saved.optimizer, keys) if self._saved else None,
             install=lambda spec, sizes: self.channel.ask("install", (spec, sizes, names)),
             set_remote_rate=lambda rate: self.channel.ask("rate", rate))
@@ -148,7 +150,7 @@ class WorkerContext:
     def _optimizer_spec(self) -> OptimizerSpec:
         training = self.experiment.training
         options = dict(training.optimizer.arguments)
-        if self.experiment.precision.dtype == "float16":
+        if self.experiment.precision.dtype == "float16" or rules.is_half_on_wire(self.experiment):
             options.setdefault("multi_precision", True)
         self._schedule = self._make_schedule()
         return OptimizerSpec(
@@ -210,7 +212,7 @@ class WorkerContext:
         ``part.scale`` is what to give ``backward`` as the gradient of a loss a row: weight * B / (real records of this
         global batch), so that the sum of all workers' gradients, times the optimizer's 1/B, is the mean over the real
         records; bad ones that are skipped count as real there. In async it is weight * B / (this worker's usable
-        records).
+        records). The loss scale is in it too, and the trainer divides by it.
         """
         if epoch != self._epoch:
             self._epoch, self._step, self._records = epoch, 0, 0
@@ -259,7 +261,8 @@ class WorkerContext:
 
     def _on_devices(self, batch: Batch) -> DeviceBatch:
         real = batch.real_local if self.asynchronous else batch.real_global
-        scale = batch.weights * (self.experiment.training.global_batch_size / max(real, 1))
+        times = self._trainer.loss_scale if self._trainer else 1.0
+        scale = batch.weights * (times * self.experiment.training.global_batch_size / max(real, 1))
         images = [batch.images, batch.mirror] if self.experiment.data.augment.rand_mirror else [batch.images]
         cuts = [np.array_split(array, len(self.devices)) for array in (batch.labels, batch.weights, scale, *images)]
         parts = []
@@ -315,8 +318,15 @@ class WorkerContext:
             return
         figures = self.meter.take()
         self.channel.report({"metrics": _numbers("metrics", metrics), "meter": figures, "epoch": self._epoch,
-                             "bad_records": self._data.take_skipped(),
+                             "bad_records": self._data.take_skipped(), "scaling": self._scaling(),
                              "bytes": self._trainer.bytes_a_step() if self._trainer else (0, 0)})
+
+    def _scaling(self) -> dict[str, float]:
+        """The loss scale, and the updates skipped: a step that all workers skip together is one, which rank 0 tells."""
+        figures = self._trainer.take_scaling() if self._trainer else {}
+        if figures and self.rank > 0 and not self.asynchronous:
+            figures["skipped_steps"] = 0
+        return figures
 
     def close(self) -> None:
         """Let go of the store: the generation ends when nothing refers to it any more."""

@@ -28,7 +28,7 @@ def train(ctx: WorkerContext) -> None:
     for epoch in ctx.epochs():
         for number, batch in enumerate(ctx.train_batches(epoch)):
             if not hybridized:
-                nets.hybridize(whole, batch.parts[0].inputs, ctx.experiment.model.hybridize)
+                nets.hybridize(whole, batch.parts[0].inputs, ctx.experiment)
                 hybridized = True
             if len(ahead) == STEPS_AHEAD:
                 ahead[0].wait_to_read()

@@ -13,7 +13,7 @@ from mxnet import gluon
 from raymx.config import Experiment
 from raymx.errors import TrainingError
 from raymx.imports import load_object
-from raymx.training.precision import Prepare, with_input
+from raymx.training.precision import Prepare, require_avx512, with_input
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ def build_net(experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Bl
     Raises TrainingError when the net cannot take the experiment's image shape.
     """
     model = experiment.model
+    if experiment.precision.amp == "bfloat16":
+        require_avx512()
     np.random.seed(experiment.training.seed)
     mx.random.seed(experiment.training.seed)
     if ":" in model.net:
@@ -45,9 +47,9 @@ def build_net(experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Bl
     except ValueError as error:
         raise TrainingError(f"model.initializer is none, but {model.net} left a parameter uninitialized ({error}): "
                             "initialize it there, or choose an initializer") from None
-    dtype = experiment.precision.dtype
+    dtype = experiment.precision.net_dtype
     if dtype != "float32":
-        net.cast(dtype)
+        net.cast(dtype)     # batch norm keeps float32 under float16: Gluon's own cast does so
     _settle_shapes(net, experiment, devices)
     return net
 
@@ -57,7 +59,7 @@ def _settle_shapes(net: gluon.Block, experiment: Experiment, devices: Sequence[m
     shape = experiment.data.image_shape
     for device in devices:
         try:
-            outputs = net(mx.nd.zeros((1, *shape), ctx=device, dtype=experiment.precision.dtype))
+            outputs = net(mx.nd.zeros((1, *shape), ctx=device, dtype=experiment.precision.net_dtype))
             outputs.wait_to_read()
         except mx.MXNetError as error:
             raise TrainingError(f"model.net {experiment.model.net} cannot take data.image_shape {list(shape)}: "
@@ -69,7 +71,7 @@ def as_input_net(net: gluon.Block, experiment: Experiment, devices: Sequence[mx.
     """``net`` taking what the data streams give: ``Part.inputs``. ``ready``: see `Prepare`."""
     channels = experiment.data.image_shape[0]
     prepare = Prepare(_a_channel(experiment.data.mean, channels), _a_channel(experiment.data.std, channels),
-                      experiment.precision.dtype, ready=ready)
+                      experiment.precision.net_dtype, ready=ready)
     return with_input(net, prepare, devices)
 
 
@@ -78,15 +80,16 @@ def _a_channel(value: Any, channels: int) -> list[float]:
     return [float(v) for v in (values * channels if len(values) == 1 else values)]
 
 
-def hybridize(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], mode: bool | str) -> None:
-    """Hybridize ``net`` with static memory, checked on one batch against the imperative run (mode "auto").
+def hybridize(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], experiment: Experiment) -> None:
+    """Hybridize ``net`` with static memory, checked on one batch against the imperative run (model.hybridize auto).
 
     A net that cannot be hybridized, or gives something else, runs without; a warning names why.
     """
+    mode = experiment.model.hybridize
     if mode is False:
         return
     if mode == "auto":
-        reason = _difference(net, inputs)
+        reason = _difference(net, inputs, _TOLERANCE.get(experiment.precision.dtype, 1e-4))
         if reason:
             log.warning("the net runs without hybridize: %s", reason)
             net.hybridize(False)
@@ -94,16 +97,20 @@ def hybridize(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], mode: bool | st
     net.hybridize(static_alloc=True, static_shape=True)
 
 
-def _difference(net: gluon.Block, inputs: Sequence[mx.nd.NDArray]) -> str:
+# Of the largest output: a graph may fuse operators, and round at other places than the imperative run.
+_TOLERANCE = {"float16": 2e-2, "amp_float16": 2e-2, "amp_bfloat16": 1e-1}
+
+
+def _difference(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], tolerance: float) -> str:
     if not isinstance(net, gluon.HybridBlock):
         return "it is a Block and no HybridBlock"
-    expected = net(*inputs).asnumpy()
+    expected = net(*inputs).astype("float32").asnumpy()
     net.hybridize(static_alloc=True, static_shape=True)
     try:
-        found = net(*inputs).asnumpy()
+        found = net(*inputs).astype("float32").asnumpy()
     except Exception as error:      # whatever the user's hybrid_forward raises is the reason
         return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
-    if not np.allclose(expected, found, rtol=1e-3, atol=1e-4 * max(1.0, float(np.abs(expected).max()))):
+    if not np.allclose(expected, found, rtol=1e-3, atol=tolerance * max(1.0, float(np.abs(expected).max()))):
         return f"its hybrid and its imperative outputs differ by up to {float(np.abs(expected - found).max()):.2g}"
     return ""
 
@@ -126,16 +133,18 @@ def build_loss(experiment: Experiment) -> Loss:
     if dtype == "float32":
         return loss
     # Labels are float32, and MXNet mixes no types. Gluon's softmax loss stays float16 for float16 input, and overflows.
-    wide = "float32" if dtype == "float16" else dtype
+    wide = "float64" if dtype == "float64" else "float32"
     return lambda outputs, labels: loss(outputs.astype(wide), labels.astype(wide))
 
 
 def build_metric(experiment: Experiment) -> tuple[str, Metric]:
-    """(name in results, score a sample)."""
+    """(name in results, score a sample), which gets outputs as float32."""
     name = experiment.model.metric
-    if name in _METRICS:
-        return name, _METRICS[name]
-    return name.split(":")[1], load_object(name, experiment.directory)
+    score = _METRICS[name] if name in _METRICS else load_object(name, experiment.directory)
+    name = name.rpartition(":")[2]
+    if experiment.precision.dtype == "float32":
+        return name, score
+    return name, lambda outputs, labels: score(outputs.astype("float32"), labels)
 
 
 def _accuracy(outputs: Any, labels: Any) -> Any:
@@ -148,7 +157,6 @@ def _top5(outputs: Any, labels: Any) -> Any:
 
 
 def _mse(outputs: Any, labels: Any) -> Any:
-    outputs = outputs.astype("float32")
     return ((outputs.reshape((outputs.shape[0], -1)) - labels.reshape((outputs.shape[0], -1))) ** 2).mean(axis=1)
 
 

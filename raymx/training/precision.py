@@ -1,12 +1,35 @@
-"""From uint8 images to the net's input, inside the hybridized graph, in the training dtype."""
+"""AMP; and from uint8 images to the net's input, inside the hybridized graph, in the training dtype."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import mxnet as mx
 from mxnet import gluon
+
+from raymx.errors import TrainingError
+
+
+def start_amp(dtype: str) -> None:
+    """Have MXNet's operators cast to ``dtype``, float16 or bfloat16, where AMP's lists say so, from now on.
+
+    It cannot be undone in a process, nor be changed. Parameters, and so gradients and what travels, stay float32.
+    """
+    from mxnet.contrib import amp
+
+    amp.init(dtype)
+    # AMP multiplies the gradients of output operators (SoftmaxOutput) by its own scale; raymx has one for all.
+    amp.amp._loss_scaler._loss_scale = 1.0
+
+
+def require_avx512() -> None:
+    """Raise TrainingError where this node's processor cannot compute in bfloat16."""
+    with open("/proc/cpuinfo") as file:
+        if " avx512bw" not in file.read():
+            raise TrainingError("precision.dtype is amp_bfloat16, which MXNet computes with AVX-512, and the processor "
+                                f"of node {os.uname().nodename} has none; use float32")
 
 
 class Prepare(gluon.HybridBlock):
