@@ -1,0 +1,58 @@
+"""The report of a sweep: which settings train fastest for the accuracy, with the evidence.
+
+    path = build(["~/ray_results/sweep_fashion_mnist_2026-11-30_10-00-00"])
+
+``folders`` reads and writes, ``plots`` draws; all the rest is pure: files' texts -> ``load`` -> ``study`` (trials with
+their ``figures``) -> ``findings`` (``cells``, ``effects``, ``diagnoses``, ``answer``) -> ``export``, ``page``. It needs
+neither ray nor mxnet, nor a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raymx import results
+from raymx.errors import ExperimentError
+from raymx.report import folders, load
+from raymx.report.findings import Findings, findings, plain
+from raymx.report.study import study
+
+__all__ = ["build"]
+
+
+def build(paths: Sequence[str], output: str | None = None, target: float | None = None) -> str:
+    """Make the report of the runs in ``paths`` (folders or URIs; several are compared) and return report.html's path.
+
+    It goes to ``output``: by default PATH/report for one path, ./report for several. ``target`` is the value of the
+    objective for the time to it, by default `raymx.report.model.SLACK` from the best. Raises a RaymxError where a path
+    holds no run, where runs have different objectives, and where nothing can be written.
+    """
+    from raymx.report import export, page, plots  # matplotlib takes a second to import
+
+    read = [folders.read_run(path) for path in dict.fromkeys(map(_whole, paths))]
+    found = look(read, target)
+    folder = _whole(output) if output else folders.child(read[0].path, folders.FOLDER) if len(read) == 1 \
+        else results.storage_path(folders.FOLDER)
+    pictures = plots.draw(found)
+    rows = export.records(found)
+    folders.write(folder, {
+        **{f"{picture.name}.png": picture.png for picture in pictures}, "results.csv": export.as_csv(rows),
+        "results.parquet": export.as_parquet(found, rows), "findings.json": results.as_json(plain(found)).encode(),
+        "report.html": page.page(found, pictures).encode()})
+    return folders.child(folder, "report.html")
+
+
+def look(runs: Sequence[folders.RunFiles], target: float | None = None) -> Findings:
+    """What the files of some runs say, and what follows from it."""
+    if not runs:
+        raise ExperimentError("no PATH was given: name the folder of a run, such as ~/ray_results/NAME_DATE")
+    names = load.names_of([run.path for run in runs])
+    sweeps = [load.load(run, name) for run, name in zip(runs, names, strict=True)]
+    axes = load.compared(sweeps)
+    trials = [trial for run, sweep in zip(runs, sweeps, strict=True)
+              for trial in load.with_axes(sweep, load.experiment_of(run), axes)]
+    return findings(sweeps, study(sweeps, axes, trials, target))
+
+
+def _whole(path: str) -> str:
+    return results.storage_path(path.rstrip("/") or path)

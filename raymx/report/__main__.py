@@ -1,0 +1,43 @@
+"""``python -m raymx.report PATH...``: make the report of a sweep, or of several beside each other."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from raymx import report
+from raymx.errors import RaymxError
+from raymx.options import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m raymx.report", allow_abbrev=False,
+        description="Make the report of a run or a sweep, finished or running: which settings train fastest for the "
+        "accuracy, and the evidence. Writes report.html, its plots, results.csv, results.parquet and findings.json.")
+    top.add_argument("paths", nargs="+", metavar="PATH",
+                     help="a run's folder or URI; several are compared, with an axis that says which one")
+    top.add_argument("--output", metavar="FOLDER",
+                     help="where to write it (default: PATH/report, or ./report for several)")
+    top.add_argument("--target", type=float, metavar="X",
+                     help="the objective's value for the time to it (default: 0.01 from the best)")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code. Errors of the user's are one message on stderr."""
+    args = parser().parse_args(arguments)
+    try:
+        print(report.build(args.paths, args.output, args.target))
+        return EXIT_OK
+    except RaymxError as error:
+        print(f"raymx: error: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print("raymx: interrupted; the report may lack files", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

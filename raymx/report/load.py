@@ -1,0 +1,192 @@
+"""A run's files -> a `Sweep`. Pure: text in, data out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from raymx import results, yaml_text
+from raymx.config import parse_experiment
+from raymx.errors import ExperimentError
+from raymx.report import folders
+from raymx.report.folders import RunFiles, TrialFiles
+from raymx.report.model import SWEEP, Axis, Objective, Skipped, Sweep, Trial, Value, label_of, number
+
+_TUNES_OWN = ("config", "experiment")     # the whole experiment again, in each report
+
+
+def load(run: RunFiles, name: str) -> Sweep:
+    """The sweep of a run's files; a single run is one with no axes. ``name`` tells it from those it is compared with.
+
+    Raises ExperimentError for files that cannot be understood. A last line of result.json that is cut (a run that goes
+    on) is left out, and so are damaged ones, with a remark.
+    """
+    experiment = experiment_of(run)
+    plan = _json(run.sweep, folders.child(run.path, folders.SWEEP))
+    summary = _json(run.summary, folders.child(run.path, results.SUMMARY))
+    axes = tuple(_axis(axis) for axis in plan.get("axes", ()))
+    remarks: list[str] = []
+    trials = tuple(_trial(files, name, axes, experiment, summary if not plan else {}, remarks) for files in run.trials)
+    return Sweep(
+        name=name, path=run.path, objective=_objective(plan, experiment), axes=axes,
+        trials=tuple(sorted(trials, key=lambda trial: trial.trial_id)),
+        skipped=tuple(Skipped(label_of(axes, cell["axes"]), cell.get("reason") or "no reason was given")
+                      for cell in plan.get("cells", ()) if cell.get("verdict") == "skipped"),
+        planned=plan.get("trials_planned") or len(trials), price_per_hour=plan.get("price_per_hour") or {},
+        classes=_at(experiment, "model.classes"), summary=summary, remarks=tuple(remarks))
+
+
+def names_of(paths: Sequence[str]) -> list[str]:
+    """For each path the shortest end of it that tells it from the others."""
+    parts = [[part for part in path.partition("?")[0].split("/") if part] for path in paths]
+    for depth in range(1, max(map(len, parts), default=1) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return list(paths)
+
+
+def compared(sweeps: Sequence[Sweep]) -> tuple[Axis, ...]:
+    """The axes of all sweeps together: which sweep (when there are several), and all of theirs.
+
+    Raises ExperimentError when sweeps have different objectives.
+    """
+    different = {sweep.objective: sweep for sweep in sweeps}
+    if len(different) > 1:
+        told = "; ".join(f"{sweep.path} has {sweep.objective.mode} of {sweep.objective.metric}"
+                         for sweep in different.values())
+        raise ExperimentError(f"sweeps of different objectives cannot be compared: {told}; make a report of each")
+    found: dict[str, Axis] = {}
+    if len(sweeps) > 1:
+        found[SWEEP] = Axis(SWEEP, "grid", tuple(sweep.name for sweep in sweeps))
+    for axis in (axis for sweep in sweeps for axis in sweep.axes):
+        found[axis.key] = _joined(found[axis.key], axis) if axis.key in found else axis
+    return tuple(found.values())
+
+
+def _joined(one: Axis, other: Axis) -> Axis:
+    if one.labels is None or other.labels is None:
+        return one if one.labels is None else other
+    return Axis(one.key, one.kind, tuple(dict.fromkeys((*one.labels, *other.labels))))
+
+
+def with_axes(sweep: Sweep, experiment: Mapping[str, Any], axes: Sequence[Axis]) -> list[Trial]:
+    """A sweep's trials with a value on each of ``axes``: what is no axis of it is as its experiment says."""
+    def values(trial: Trial) -> dict[str, Value]:
+        given = {**trial.axes, SWEEP: sweep.name}
+        return {axis.key: _as(axis, given.get(axis.key, _at(experiment, axis.key))) for axis in axes}
+    return [replace(trial, axes=values(trial)) for trial in sweep.trials]
+
+
+def experiment_of(run: RunFiles) -> Mapping[str, Any]:
+    """The experiment of a run, as plain data. Raises ExperimentError where run.yaml holds none."""
+    path = folders.child(run.path, results.RUN)
+    raw = yaml_text.parse(run.run, path)
+    if not isinstance(raw, dict) or not isinstance(raw.get("experiment"), dict):
+        raise ExperimentError(f"{path} holds no experiment: it must have the keys directory and experiment, as "
+                              "raymx.run wrote them; take the file from a backup")
+    found: Mapping[str, Any] = raw["experiment"]
+    return found
+
+
+def _as(axis: Axis, value: Any) -> Value:
+    found = number(value)
+    return found if axis.labels is None and found is not None else _label(value)
+
+
+def _label(value: Any) -> str:
+    """A setting as the labels of axes are written: parts of a mapping one after the other."""
+    if isinstance(value, Mapping):
+        return "none" if value.get("type") == "none" else " ".join(_label(part) for part in value.values())
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _at(data: Mapping[str, Any], key: str) -> Any:
+    """What is at a dotted key, or None."""
+    found: Any = data
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _json(text: str | None, path: str) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        found: dict[str, Any] = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError(f"it holds a {type(found).__name__}, and a mapping is needed")
+    except ValueError as error:
+        raise ExperimentError(f"{path}: cannot be understood ({error}); take the file from a backup, or remove it and "
+                              "get a report without it") from None
+    return found
+
+
+def _axis(axis: Mapping[str, Any]) -> Axis:
+    labels = axis.get("labels")
+    return Axis(axis["key"], axis.get("kind", "grid"), None if labels is None else tuple(map(_label, labels)))
+
+
+def _objective(plan: Mapping[str, Any], experiment: Mapping[str, Any]) -> Objective:
+    if plan:
+        return Objective(plan["objective"]["metric"], plan["objective"]["mode"])
+    return Objective(*results.best_metric(parse_experiment(experiment, "")))
+
+
+def _trial(files: TrialFiles, sweep: str, axes: Sequence[Axis], experiment: Mapping[str, Any],
+           summary: Mapping[str, Any], remarks: list[str]) -> Trial:
+    rows = _rows(files.rows or "", files.folder, remarks)
+    try:
+        facts = json.loads(files.trial) if files.trial else {}
+    except ValueError:
+        facts = {}
+        remarks.append(f"{files.folder}/{folders.TRIAL} is damaged: what it says is left out")
+    facts = {**_guessed(files.folder, experiment, summary, rows), **facts}
+    known = {name: facts[name] for name in Trial.__dataclass_fields__ if name in facts}
+    values = {axis.key: _as(axis, facts.get("axes", {}).get(axis.key, _at(experiment, axis.key))) for axis in axes}
+    return Trial(**{**known, "sweep": sweep, "axes": values, "rows": tuple(rows),
+                    "notes": tuple(facts.get("notes") or ())})
+
+
+def _guessed(folder: str, experiment: Mapping[str, Any], summary: Mapping[str, Any],
+             rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What trial.json says, from other files: for a run without it, and for what an older one lacks."""
+    last = rows[-1] if rows else {}
+    epochs, epoch = _at(experiment, "training.epochs"), number(last.get("epoch"))
+    finished = epoch is not None and epochs is not None and epoch >= epochs
+    first = rows[0] if rows else {}
+    stamp, spent = number(first.get("timestamp")), number(first.get("time_total_s"))
+    return {
+        "trial_id": last.get("trial_id") or folder,
+        "state": summary.get("state") or ("finished" if finished else "running"),
+        "error": summary.get("error"), "wall_s": summary.get("wall_s"), "epochs": epochs,
+        "started": None if stamp is None or spent is None else stamp - spent,
+        "ended": number(last.get("timestamp")) if finished or summary else None,
+        "num_workers": last.get("num_workers"), "global_batch_size": _at(experiment, "training.global_batch_size"),
+        "kvstore_type": summary.get("kvstore_type") or _at(experiment, "kvstore.type"),
+        "dtype": _at(experiment, "precision.dtype"), "compression": _label(_at(experiment, "kvstore.compression")),
+        "seed": _at(experiment, "training.seed")}
+
+
+def _rows(text: str, folder: str, remarks: list[str]) -> list[dict[str, Any]]:
+    lines = text.splitlines()
+    found: list[dict[str, Any]] = []
+    for at, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line) if line.strip() else None
+        except ValueError:
+            row = None
+            if at < len(lines) or text.endswith("\n"):
+                remarks.append(f"{folder}/{folders.ROWS}, line {at}, is damaged: it is left out")
+        if isinstance(row, dict):
+            found.append({name: value for name, value in row.items()
+                          if name not in _TUNES_OWN and not isinstance(value, dict)})
+    newest = {row.get("epoch"): at for at, row in enumerate(found) if number(row.get("epoch")) is not None}
+    for at, row in enumerate(found):
+        epoch = number(row.get("epoch"))
+        row["counts"] = epoch is None or (epoch == int(epoch) and newest[row["epoch"]] == at)
+    return found
