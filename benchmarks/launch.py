@@ -96,10 +96,11 @@ class Warm:
         self.step()
 
     def _config(self, store: str, **sections: Any) -> dict[str, Any]:
+        from raymx.space import trial_config
+
         self._runs += 1
-        raw = experiment(store) | sections
-        return {"experiment": self._parse(raw, self._folder).to_dict(), "directory": self._folder,
-                "gpus_per_worker": 0, "run_id": str(self._runs)}
+        made = self._parse(experiment(store) | sections, self._folder)
+        return trial_config(made, made.to_dict(), str(self._runs))
 
     def begin(self, store: str, **sections: Any) -> float:
         """Re-form for a store type, with other ``sections`` of the experiment, and take the first step.

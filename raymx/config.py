@@ -43,8 +43,11 @@ FLAGS = {
 }
 """Flags of the command line and the keys that they set."""
 
+_SPACE = "sweep.space."
+
 # Sections that may be given as the value of one key: {compression: 2bit} is {compression: {type: 2bit}}.
-_SHORT_FORMS = {"kvstore.compression": "type", "training.decay": "type", "training.optimizer": "name"}
+_SHORT_FORMS = {"kvstore.compression": "type", "training.decay": "type", "training.optimizer": "name",
+                "sweep.scheduler": "name"}
 
 
 def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Experiment:
@@ -134,7 +137,7 @@ def _merge(raw: Mapping[str, object], overrides: Mapping[str, object]) -> dict[s
     merged: dict[str, Any] = copy.deepcopy(dict(raw))
     _expand_short_forms(merged)
     for dotted, value in overrides.items():
-        *sections, last = dotted.split(".")
+        *sections, last = _path(dotted)
         node = merged
         for section in sections:
             if not isinstance(node.get(section), dict):
@@ -143,6 +146,11 @@ def _merge(raw: Mapping[str, object], overrides: Mapping[str, object]) -> dict[s
         node[last] = copy.deepcopy(value)
         _expand_short_forms(merged)
     return merged
+
+
+def _path(dotted: str) -> list[str]:
+    """The keys from the top; one of ``sweep.space`` is dotted itself."""
+    return ["sweep", "space", dotted[len(_SPACE):]] if dotted.startswith(_SPACE) else dotted.split(".")
 
 
 def _expand_short_forms(raw: dict[str, Any]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 from raymx import __version__, rules
-from raymx.cluster.placement import Plan
-from raymx.config import Experiment
+from raymx.cells import Prepared
+from raymx.trials import Record
 
 BAR = 24
 
@@ -28,8 +28,12 @@ class Display:
         self._clear()
         print(text, file=self._stream, flush=True)
 
-    def head(self, experiment: Experiment, plan: Plan, started: str) -> None:
+    def close(self) -> None:
+        """Nothing more will be shown."""
+
+    def head(self, prepared: Prepared, started: str) -> None:
         """What is going to run, and where; ``started`` says so when raymx started Ray itself."""
+        experiment, plan = prepared.base, prepared.plan
         self._epochs = experiment.training.epochs
         servers = len(plan.server_bundles)
         roles = plan.roles.workers_in_words + (f" and {count(servers, 'server')}" if servers else "")
@@ -46,7 +50,17 @@ class Display:
                 self._said.add(text)
                 self.say(f"{word}: {text}")
 
-    def progress(self, progress: Mapping[str, Any]) -> None:
+    def note(self, trial_id: str, text: str) -> None:
+        """Something that changed in a trial."""
+        self.say(text)
+
+    def trial(self, record: Record) -> None:
+        """A trial has begun or ended."""
+
+    def refresh(self) -> None:
+        """Some progress was shown: draw it, where it is not drawn at once."""
+
+    def progress(self, trial_id: str, progress: Mapping[str, Any]) -> None:
         """Redraw the live line."""
         if self._live and progress:
             self._stream.write("\r\x1b[K" + live_line(progress, self._epochs))

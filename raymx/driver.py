@@ -14,45 +14,56 @@ import sys
 import threading
 import time
 import warnings
-from collections import UserDict
-from collections.abc import Sequence
 from typing import Any
 
-from raymx import config, results, rules
+from raymx import cells, config, results, rules, tracking
+from raymx.cells import Prepared
 from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
 from raymx.config import Experiment
 from raymx.display import Display, count
-from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError
+from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
 from raymx.interrupt import Interrupt
 from raymx.options import EXIT_INTERRUPTED, EXIT_OK
+from raymx.table import SweepDisplay
+from raymx.trials import Trials
 
 PROBE_TIMEOUT_S = 5.0
+_MOST_CHARACTERS = 500      # of an error of Tune's, which may hold a whole config
 
 
 def dry_run(experiment: Experiment, address: str | None) -> int:
-    """Print the resolved experiment and the placement; the exit code says whether it can run.
+    """Print the resolved experiment, its placement and the cells of its sweep; the exit code says whether it can run.
 
     With an address (or RAY_ADDRESS) it looks at that cluster. It starts nothing.
     """
     print(config.to_yaml(experiment))
-    nodes, free = None, this_machine(experiment)
+    nodes = None
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
-        nodes, free = cluster_nodes(), free_now()
-    experiment, gpus = resolved(experiment, nodes or this_machine(), free)
-    plan = placement.plan(experiment, gpus)
-    print(placement.describe(experiment, plan, nodes))
-    for note in rules.notes(experiment):
+        nodes = cluster_nodes()
+        prepared = cells.prepare(experiment, nodes, free_now())
+    else:
+        prepared = prepare_here(experiment)
+    if experiment.sweep.space:
+        print(cells.describe(prepared))
+    print(placement.describe(prepared.base, prepared.plan, nodes))
+    for note in () if experiment.sweep.space else rules.notes(prepared.base):
         print(f"note: {note}")
-    check_cluster(experiment, plan, nodes or this_machine())
     return EXIT_OK
 
 
-def check_cluster(experiment: Experiment, plan: placement.Plan, nodes: Sequence[NodeResources]) -> None:
-    """Raise an error of the rules, or PlacementError, when the experiment cannot run on these nodes."""
-    rules.check(experiment, gpus_available=int(sum(node.gpu for node in nodes)))
-    placement.check_fit(plan, nodes)
+def prepare_here(experiment: Experiment) -> Prepared:
+    """As a Ray started on this machine would run it: with the machine's GPUs, and as many logical CPUs as it needs."""
+    gpus = len(glob.glob("/dev/nvidia[0-9]*"))
+    anything = [NodeResources("this machine", math.inf, gpus)]
+    prepared = cells.prepare(experiment, anything, anything)
+    return cells.prepare(experiment, anything, [NodeResources("this machine", logical_cpus(prepared), gpus)])
+
+
+def logical_cpus(prepared: Prepared) -> int:
+    """Of a Ray that is started for a run alone: what its trials need, or one a core."""
+    return max(placement.logical_cpus(prepared.plan) * prepared.at_once, len(os.sched_getaffinity(0)))
 
 
 def cluster_address(address: str | None) -> str | None:
@@ -83,11 +94,8 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
                 f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
                 f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}") from None
         return ""
-    here = this_machine()
-    plan = placement.plan(experiment, resolved(experiment, here, here)[1])
-    check_cluster(experiment, plan, here)
-    needed, cores = placement.logical_cpus(plan), len(os.sched_getaffinity(0))
-    cpus = max(needed, cores)
+    prepared, cores = prepare_here(experiment), len(os.sched_getaffinity(0))
+    needed, cpus = placement.logical_cpus(prepared.plan) * prepared.at_once, logical_cpus(prepared)
     # Ray ends idle processes beyond one a CPU, and counts actors too: the data streams would start theirs every epoch.
     os.environ.setdefault("RAY_num_workers_soft_limit", str(4 * cpus))
     import_ahead()
@@ -127,6 +135,7 @@ def set_environment() -> None:
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")       # Ctrl-C is the run's to handle: save first
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")          # all that a killed driver can lose
     os.environ.setdefault("TUNE_FORCE_TRIAL_CLEANUP_S", "2")
+    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")   # a row of an interrupted epoch lacks some
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")                # the new one prints folders even when silent
     os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -154,40 +163,20 @@ def free_now() -> list[NodeResources]:
             for node, resources in available_resources_per_node().items()]
 
 
-def this_machine(experiment: Experiment | None = None) -> list[NodeResources]:
-    """What a Ray that is started here will have: its own GPUs, and as many logical CPUs as it is told.
-
-    For an experiment, those that it would be started with.
-    """
-    gpus = len(glob.glob("/dev/nvidia[0-9]*"))
-    anything = [NodeResources("this machine", math.inf, gpus)]
-    if experiment is None:
-        return anything
-    needed = placement.logical_cpus(placement.plan(experiment, resolved(experiment, anything, anything)[1]))
-    return [NodeResources("this machine", max(needed, len(os.sched_getaffinity(0))), gpus)]
-
-
-def resolved(experiment: Experiment, nodes: Sequence[NodeResources],
-             free: Sequence[NodeResources]) -> tuple[Experiment, int]:
-    """The experiment with a number for ``data.cpus``, and the GPUs of a worker as a number.
-
-    GPUs are counted on the ``nodes``, CPUs for data where they are ``free`` now: a run should not wait for them.
-    """
-    gpus = experiment.resources.gpus_per_worker
-    number = placement.auto_gpus(experiment, nodes) if gpus == "auto" else int(gpus)
-    return placement.with_data_cpus(experiment, number, free), number
-
-
 class Run:
-    """One command's run: a sweep of one trial, in a folder of its own under the storage path."""
+    """One command's run: a sweep, or one trial, in a folder of its own under the storage path."""
 
     def __init__(self, experiment: Experiment, *, address: str | None = None, storage_path: str | None = None,
-                 resume: str | None = None, verbose: bool = False) -> None:
-        """``resume`` is a run's folder, "" for the newest run of this name, None for a new run."""
+                 resume: str | None = None, retry_failed: bool = False, verbose: bool = False) -> None:
+        """``resume`` is a run's folder, "" for the newest run of this name, None for a new run.
+
+        ``retry_failed``: trials of a sweep that failed are run again when it is resumed.
+        """
         self.experiment = experiment
         self._address, self._resume, self._verbose = address, resume, verbose
+        self._retry = retry_failed or not experiment.sweep.space
         self._storage_path = results.storage_path(storage_path)
-        self._display = Display(sys.stdout)
+        self._display = (SweepDisplay if experiment.sweep.space else Display)(sys.stdout)
 
     def execute(self) -> int:
         """Train to the end, or until Ctrl-C; the exit code. Raises RaymxError with what went wrong."""
@@ -198,27 +187,29 @@ class Run:
             started = connect(self.experiment, self._address, verbose=self._verbose)
             import ray
             try:
-                placed, gpus, plan = self._placed()
-                self._display.head(self.experiment, plan, started)
+                prepared = self._prepared()
+                self._display.head(prepared, started)
+                trials = Trials(self._storage_path, folder, prepared)
                 from raymx.watch import Watch
 
-                with Watch(folder, self._display, interrupt, placement.needs(plan)):
-                    grid = self._fit(folder, placed, gpus)
+                with Watch(folder, self._display, interrupt, trials, placement.needs(prepared.plan)):
+                    grid = self._fit(folder, prepared, trials)
                 if not len(grid):       # Ctrl-C before Tune had a trial
                     return EXIT_INTERRUPTED
-                return self._close(grid[0], folder, began, interrupt)
+                trials.interrupted()
+                close = self._close_sweep if self.experiment.sweep.space else self._close
+                return close(grid, folder, began, interrupt)
             finally:
+                self._display.close()
                 ray.shutdown()
 
-    def _placed(self) -> tuple[Experiment, int, placement.Plan]:
+    def _prepared(self) -> Prepared:
         nodes = cluster_nodes()
-        placed, gpus = resolved(self.experiment, nodes, free_now())
-        plan = placement.plan(placed, gpus)
-        check_cluster(self.experiment, plan, nodes)
+        prepared = cells.prepare(self.experiment, nodes, free_now())
         if len(nodes) > 1 and "://" not in self._storage_path:
             self._display.warnings([f"the cluster has {len(nodes)} nodes: --storage-path {self._storage_path} must be "
                                     "a folder that all of them share, or a URI"], "note")
-        return placed, gpus, plan
+        return prepared
 
     def _resumed_folder(self) -> str:
         path = results.storage_path(self._resume) if self._resume else results.newest_run(
@@ -227,51 +218,81 @@ class Run:
         self._storage_path, folder = os.path.split(path)
         return folder
 
-    def _fit(self, folder: str, placed: Experiment, gpus: int) -> Any:
+    def _fit(self, folder: str, prepared: Prepared, trials: Trials) -> Any:
         """Tune's results. Raises CheckpointError when Tune itself fails, which it does when it cannot write."""
+        from raymx.cluster.waiting import announce
+
         try:
-            return self._tuner(folder, placed, gpus).fit()
+            results.record(self._storage_path, folder, self.experiment)
+            trials.write_sweep()
+            announce(self.experiment.sweep.priority)
+            return self._tuner(folder, prepared).fit()
         except RaymxError:
             raise
         except Exception as error:
-            raise CheckpointError(f"Tune failed: {type(error).__name__}: {error}; "
+            reason = next(iter(str(error).strip().splitlines()[-1:]), "")[:_MOST_CHARACTERS]
+            raise CheckpointError(f"Tune failed: {type(error).__name__}: {reason}; "
                                   + results.space(self._storage_path)) from error
 
-    def _tuner(self, folder: str, placed: Experiment, gpus: int) -> Any:
+    def _tuner(self, folder: str, prepared: Prepared) -> Any:
         from ray import tune
 
+        from raymx import sweep
         from raymx.trial import Trial
         from raymx.watch import TuneHooks
 
-        # Of what a restored trial is given anew, Tune takes the objects and leaves plain data as they were saved.
-        space = {"experiment": UserDict(placed.to_dict()), "directory": self.experiment.directory,
-                 "gpus_per_worker": gpus, "run_id": folder}
-        results.record(self._storage_path, folder, self.experiment)
+        space = sweep.param_space(prepared, folder, gpus_available=int(sum(node.gpu for node in cluster_nodes())))
         if self._resume is not None:
             return tune.Tuner.restore(os.path.join(self._storage_path, folder), Trial, resume_unfinished=True,
-                                      resume_errored=True, param_space=space)
+                                      resume_errored=self._retry, param_space=space)
         metric, mode = results.best_metric(self.experiment)
         return tune.Tuner(
-            Trial, param_space=space, tune_config=tune.TuneConfig(reuse_actors=True),
+            Trial, param_space=space, tune_config=sweep.tune_config(prepared, metric, mode, cluster_nodes()),
             run_config=tune.RunConfig(
-                name=folder, storage_path=self._storage_path, verbose=0, callbacks=[TuneHooks()],
+                name=folder, storage_path=self._storage_path, verbose=0,
+                callbacks=[TuneHooks(), *tracking.callbacks(self.experiment, folder)],
                 checkpoint_config=tune.CheckpointConfig(
                     num_to_keep=self.experiment.checkpoint.keep_best, checkpoint_score_attribute=metric,
                     checkpoint_score_order=mode, checkpoint_frequency=1, checkpoint_at_end=True)))
 
-    def _close(self, result: Any, folder: str, began: float, interrupt: Interrupt) -> int:
-        """Say how it ended, and write the summary."""
+    def _close(self, grid: Any, folder: str, began: float, interrupt: Interrupt) -> int:
+        """Say how a single trial ended, and write the summary."""
+        result = grid[0]
         interrupted = interrupt.requested and not (result.metrics or {}).get("done")
         error = None if interrupted else results.root_cause(result.error)       # else of a failure that was mended
         if error and os.strerror(errno.ENOSPC) in str(error):
             error = CheckpointError(f"{error}; {results.space(self._storage_path)}")
         state = "interrupted" if interrupted else "failed" if error else "finished"
-        summary = results.summary(self.experiment, result, state, error, began)
+        error = self._summarize(results.summary(self.experiment, result, state, error, began), folder) or error
+        return self._code(interrupted, error)
+
+    def _close_sweep(self, grid: Any, folder: str, began: float, interrupt: Interrupt) -> int:
+        """Make the report, say what it found, and write the summary."""
+        from raymx import report
+
+        path = os.path.join(self._storage_path, folder)
+        failed = [result for result in grid if result.error is not None]
+        unfinished = interrupt.requested and any(not (one.metrics or {}).get("done") for one in grid if not one.error)
+        error: RaymxError | None = None if unfinished or not failed else TrainingError(
+            f"{len(failed)} of {len(grid)} trials failed, the first one with: {results.root_cause(failed[0].error)}\n"
+            f"run them again with  python -m raymx.run --resume {path} --retry-failed")
+        state = "interrupted" if unfinished else "failed" if error else "finished"
+        summary = results.sweep_summary(self.experiment, grid, state, error, began)
+        error = self._summarize(summary | {"report": report.build([path])}, folder) or error
+        return self._code(unfinished, error)
+
+    def _summarize(self, summary: dict[str, Any], folder: str) -> RaymxError | None:
+        """Write the summary and show it; why it could not be written."""
+        unwritten = None
         try:
             results.write(self._storage_path, folder, results.SUMMARY, results.as_json(summary))
-        except ExperimentError as unwritten:
-            error = error or unwritten
+        except ExperimentError as error:
+            unwritten = error
         self._display.end(summary, os.path.join(self._storage_path, folder))
+        return unwritten
+
+    @staticmethod
+    def _code(interrupted: bool, error: RaymxError | None) -> int:
         if interrupted:
             return EXIT_INTERRUPTED
         if error:

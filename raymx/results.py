@@ -72,7 +72,7 @@ def check_same(experiment: Experiment, path: str) -> None:
 
 def best_metric(experiment: Experiment) -> tuple[str, str]:
     """(column, "max" or "min") by which checkpoints are kept."""
-    chosen = experiment.checkpoint
+    chosen = experiment.sweep.objective if experiment.sweep.objective.metric else experiment.checkpoint
     name = experiment.model.metric.split(":")[-1]
     metric = chosen.metric or (f"validation_{name}" if experiment.data.validation else "train_loss")
     return metric, chosen.mode or ("min" if metric.endswith(("loss", "mse")) else "max")
@@ -95,6 +95,29 @@ def summary(experiment: Experiment, result: Any, state: str, error: RaymxError |
         "kvstore_type": rules.resolved_store_type(experiment), "experiment": experiment.to_dict(),
         "directory": experiment.directory, "git_commit": _git_commit(experiment.directory),
         "versions": _versions(), "hardware": _hardware()}
+
+
+def sweep_summary(experiment: Experiment, grid: Any, state: str, error: RaymxError | None,
+                  began: float) -> dict[str, Any]:
+    """A sweep in one plain dictionary. ``grid`` is Tune's; ``began`` a time.time()."""
+    metric, mode = best_metric(experiment)
+    sign = 1 if mode == "max" else -1
+    frames = [(result, result.metrics_dataframe) for result in grid]
+    known = [(sign * (sign * frame[metric]).max(), result) for result, frame in frames
+             if frame is not None and metric in frame and frame[metric].notna().any()]
+    best: dict[str, Any] = {}
+    checkpoint = None
+    if known:
+        value, result = max(known, key=lambda one: sign * one[0])
+        checkpoint = _best_checkpoint(result, metric, mode)
+        best = {"metric": metric, "mode": mode, "value": float(value), "trial": result.path,
+                "axes": dict(result.config["point"]["axes"])}
+    return {
+        "name": experiment.name, "state": state, "error": str(error) if error else None,
+        "wall_s": time.time() - began, "trials": len(grid), "failed": sum(result.error is not None for result in grid),
+        "best": best, "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
+        "experiment": experiment.to_dict(), "directory": experiment.directory,
+        "git_commit": _git_commit(experiment.directory), "versions": _versions(), "hardware": _hardware()}
 
 
 def _best_checkpoint(result: Any, metric: str, mode: str) -> Any:
@@ -128,6 +151,16 @@ def write(storage: str, folder: str, name: str, text: str) -> None:
         fs.move(f"{path}/{name}.tmp", f"{path}/{name}")
     except OSError as error:
         raise ExperimentError(f"--storage-path {storage} cannot be written: {error}; {space(storage)}") from None
+
+
+def read_json(storage: str, folder: str, name: str) -> dict[str, Any]:
+    """One small file of a run's folder; {} when it is not there or damaged."""
+    path = os.path.join(storage, folder, name)
+    try:
+        found = json.loads(_read(path)) if _exists(path) else {}
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def space(storage: str) -> str:

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from raymx import config, options, rules
+from raymx import config, options, rules, tracking
 from raymx.config import Experiment
 from raymx.errors import ExperimentError, RaymxError
 from raymx.options import EXIT_ERROR, EXIT_INTERRUPTED
+from raymx.space import Space, check_installed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,20 +19,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = options.parser().parse_args(arguments)
     try:
         experiment = _experiment(args)
-        config.check_files(experiment)
-        rules.check(experiment)
+        _check(experiment)
         if args.dry_run:
             from raymx.driver import dry_run
             return dry_run(experiment, args.address)
         from raymx.driver import Run
         return Run(experiment, address=args.address, storage_path=args.storage_path, resume=args.resume,
-                   verbose=args.verbose).execute()
+                   retry_failed=args.retry_failed, verbose=args.verbose).execute()
     except RaymxError as error:
         print(f"raymx: error: {error}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
         print("raymx: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _check(experiment: Experiment) -> None:
+    """Raise ExperimentError for what can be known before Ray starts."""
+    config.check_files(experiment)
+    tracking.check(experiment)
+    if experiment.sweep.space:
+        Space(experiment)
+        check_installed(experiment.sweep)
+    else:
+        rules.check(experiment)
 
 
 def _experiment(args: argparse.Namespace) -> Experiment:

@@ -293,9 +293,22 @@ class Training(Section):
 
 
 class Precision(Section):
-    """The type that the net computes in."""
+    """The type that the net computes in, that of gradients and weights on their way, and the scale of the loss."""
 
-    dtype: Literal["float32", "float64", "float16"] = "float32"
+    dtype: Literal["float32", "float64", "float16", "amp_float16", "amp_bfloat16"] = "float32"
+    wire_dtype: Literal["same", "float16"] = "same"
+    loss_scale: Annotated[Positive | Literal["auto", "none", "dynamic"], Field(
+        description="auto, none, dynamic, or a number above 0")] = "auto"
+
+    @property
+    def amp(self) -> str:
+        """What AMP casts to: float16, bfloat16, or nothing where it is not used."""
+        return self.dtype.removeprefix("amp_") if self.dtype.startswith("amp_") else ""
+
+    @property
+    def net_dtype(self) -> str:
+        """The type of the net's parameters and inputs: float32 under AMP, which casts inside."""
+        return "float32" if self.amp else self.dtype
 
 
 class Compression(Section):
@@ -376,8 +389,9 @@ class Resources(Section):
     on_resize: Literal["keep_global", "keep_per_worker"] = "keep_global"
     resize_cooldown_s: NotNegative = 30.0
     cpus_per_worker: Count = 1
-    gpus_per_worker: Annotated[Annotated[int, Field(ge=0)] | Literal["auto"],
-                               Field(description="a whole number, at least 0, or auto")] = 0
+    gpus_per_worker: Annotated[
+        Annotated[int, Field(ge=0)] | Annotated[float, Field(gt=0, lt=1)] | Literal["auto"],
+        Field(description="a whole number, at least 0, a part of one such as 0.5, or auto")] = 0
     cpu_devices_per_worker: Count = 1
 
     @property
@@ -416,6 +430,14 @@ class Report(Section):
     disp_batches: Count = 20
 
 
+class Tracking(Section):
+    """Experiment trackers that get every row: MLflow's URI and Weights & Biases' project. TensorBoard is always on."""
+
+    mlflow: Annotated[Text | None, Field(
+        description="a tracking URI such as https://HOST or sqlite:///FILE.db, or null")] = None
+    wandb: Annotated[Text | None, Field(description="the name of a project, or null")] = None
+
+
 class Checkpoint(Section):
     """Which checkpoints stay: the last, and the ``keep_best`` with the best ``metric``.
 
@@ -427,6 +449,78 @@ class Checkpoint(Section):
     keep_best: Count = 2
     metric: Annotated[Text | None, Field(description="the name of a reported metric, or null")] = None
     mode: Literal["max", "min"] | None = None
+
+
+class TrialScheduler(Section):
+    """Who stops, pauses or clones trials before their end; numbers are epochs."""
+
+    name: Literal["fifo", "asha", "hyperband", "pbt", "median"] = "fifo"
+    grace_epochs: Count = 1
+    reduction_factor: Annotated[float, Field(gt=1, description="a number above 1")] = 3.0
+    perturbation_epochs: Count = 1
+
+
+class Objective(Section):
+    """What a sweep is after; ``metric`` null is the validation metric."""
+
+    metric: Annotated[Text | None, Field(description="the name of a reported metric, or null")] = None
+    mode: Literal["max", "min"] | None = None
+
+
+class Price(Section):
+    """What an hour of one CPU and of one GPU costs, in any currency."""
+
+    cpu: NotNegative = 0.0
+    gpu: NotNegative = 0.0
+
+
+class Sweep(Section):
+    """Which settings are tried, how often, and by what trials are compared. With an empty ``space`` it is one run."""
+
+    space: Annotated[dict[str, Any], Field(description=(
+        "a mapping of keys such as precision.dtype to {grid: [...]}, {choice: [...]}, {uniform: [low, high]}, "
+        "{loguniform: [low, high]} or {randint: [low, high]}"))] = {}
+    repeats: Count = 1
+    samples: Annotated[Count | Literal["auto"], Field(description="a whole number, at least 1, or auto")] = "auto"
+    search: Literal["grid", "random", "optuna", "bohb", "hyperopt"] = "grid"
+    scheduler: TrialScheduler = TrialScheduler()
+    max_concurrent_trials: Annotated[Count | Literal["auto"], Field(
+        description="a whole number, at least 1, or auto")] = "auto"
+    max_share: Annotated[float, Field(gt=0, le=1, description="a number above 0, at most 1")] = 1.0
+    priority: Annotated[int, Field(description="a whole number")] = 0
+    yield_after_s: NotNegative = 30.0
+    objective: Objective = Objective()
+    price_per_hour: Price = Price()
+    seed: Annotated[int, Field(ge=0, lt=2**31, description="a whole number from 0 to 2147483647")] = 1
+
+    @model_validator(mode="after")
+    def _axes(self) -> Sweep:
+        problems = [f"sweep.space.{key} {problem}" for key, value in self.space.items()
+                    if (problem := _axis_problem(value))]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
+AXIS_KINDS = ("grid", "choice", "uniform", "loguniform", "randint")
+
+
+def _axis_problem(value: object) -> str:
+    """What is wrong with one axis of a sweep, or ""."""
+    if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in AXIS_KINDS:
+        return (f"is {show(value)}: it must be one of {{grid: [...]}}, {{choice: [...]}}, {{uniform: [low, high]}}, "
+                "{loguniform: [low, high]}, {randint: [low, high]}")
+    kind, given = next(iter(value.items()))
+    if kind in ("grid", "choice"):
+        return "" if isinstance(given, list) and given else f"is {show(value)}: {kind} takes a list of values"
+    kinds = int if kind == "randint" else (int, float)
+    numbers = isinstance(given, list) and len(given) == 2 and all(
+        isinstance(end, kinds) and not isinstance(end, bool) for end in given)
+    if not numbers or not given[0] < given[1] or (kind == "loguniform" and given[0] <= 0):
+        more = " above 0" if kind == "loguniform" else ""
+        whole = "whole " if kind == "randint" else ""
+        return f"is {show(value)}: {kind} takes two {whole}numbers{more}, the lower one first"
+    return ""
 
 
 class Experiment(Section):
@@ -442,7 +536,9 @@ class Experiment(Section):
     resources: Resources = Resources()
     failures: Failures = Failures()
     report: Report = Report()
+    tracking: Tracking = Tracking()
     checkpoint: Checkpoint = Checkpoint()
+    sweep: Sweep = Sweep()
     directory: str = Field(default="", exclude=True)
 
     def to_dict(self) -> dict[str, Any]:

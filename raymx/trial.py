@@ -26,8 +26,8 @@ from raymx.cluster.elastic import Decision, Failure
 from raymx.cluster.generation import Generation
 from raymx.cluster.group import Interrupted
 from raymx.cluster.stall import StallWatch
-from raymx.config import Experiment, parse_experiment
 from raymx.errors import CheckpointError, KVStoreError, RaymxError, RoleLost, TrainingError
+from raymx.space import experiment_of
 from raymx.training import checkpoint
 from raymx.training.channel import Event
 from raymx.training.checkpoints import Checkpoints
@@ -39,8 +39,7 @@ PAUSE_S = 8.0               # for Tune to end this process once it was asked to 
 
 
 class Trial(tune.Trainable):
-    """Trains one experiment. Its config: ``experiment`` and ``directory`` (see raymx.config), ``gpus_per_worker``
-    (a number) and ``run_id`` (of the run's `Board`).
+    """Trains one experiment, that of its config: see `raymx.space.trial_config`.
 
     A step ends where the loops report: for raymx's own loop, at an epoch's end. What goes wrong in it is mended in it,
     as far as `raymx.cluster.elastic` says.
@@ -49,7 +48,7 @@ class Trial(tune.Trainable):
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> tune.PlacementGroupFactory:
         """The trial's least resources as one placement group, which Tune schedules whole."""
-        plan = placement.plan(parse_experiment(config["experiment"], config["directory"]), config["gpus_per_worker"])
+        plan = placement.with_spare(placement.plan(*experiment_of(config)), config["spare_cpus"])
         return tune.PlacementGroupFactory([dict(bundle) for bundle in plan.bundles], strategy=plan.strategy)
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -69,9 +68,9 @@ class Trial(tune.Trainable):
         return True
 
     def _configure(self, config: Mapping[str, Any]) -> None:
-        self._experiment: Experiment = parse_experiment(config["experiment"], config["directory"])
+        self._experiment, gpus = experiment_of(config)
+        self._is_of_sweep = bool(config["point"]["axes"])
         self._sized = self._experiment          # as the generation that runs has it
-        gpus: int = config["gpus_per_worker"]
         self._board = Board(config["run_id"])
         self._name = self._board.name_of(self.trial_id)
         self._crew.configure(self._name, self._experiment, gpus, placement.plan(self._experiment, gpus))
@@ -207,7 +206,8 @@ class Trial(tune.Trainable):
         self._stall = StallWatch(self._experiment.failures.stall_timeout_s)
         self._hold_off()
         now = self._sized.resources.min_workers
-        if decision.action != "start" or now != before or self._saved:
+        resumed = self._saved is not None and not self._is_of_sweep     # in a sweep trials are paused and cloned
+        if decision.action != "start" or now != before or resumed:
             self._note(incidents.line(decision, before, now, time.monotonic() - begun) + self._from_where())
 
     def _seek(self) -> None:
@@ -377,6 +377,7 @@ class Trial(tune.Trainable):
         self._show()
         self._metrics |= reports[0]["metrics"]
         row = {**rows.row(reports, self._metrics), "form_s": self._form_s, "restarts": self._crew.history.count,
+               "nodes": ",".join(self._crew.addresses()),
                "learning_rate": self._answers.learning_rate()}
         # Here and not when Tune asks: what fails here is mended here.
         self._take_in(self._snapshot())

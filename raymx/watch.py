@@ -19,10 +19,13 @@ from typing import Any
 import ray
 from ray.tune import Callback
 
+from raymx import results
+from raymx.cells import Cell
 from raymx.cluster.board import Board
 from raymx.cluster.nodes import remove_slots
 from raymx.display import Display
 from raymx.interrupt import Interrupt
+from raymx.trials import State, Trials
 
 LOOK_S = 0.25
 ROOM_S = 10.0           # for a trial to be placed; then the user is told what it waits for
@@ -37,16 +40,19 @@ class Watch:
 
     current: Watch | None = None        # for the callbacks, which Tune pickles
 
-    def __init__(self, run_id: str, display: Display, interrupt: Interrupt, needs: str) -> None:
+    def __init__(self, run_id: str, display: Display, interrupt: Interrupt, trials: Trials, needs: str) -> None:
         """``needs`` says what the run waits for when the cluster has no room yet."""
         self._display, self._interrupt, self._board, self._needs = display, interrupt, Board(run_id), needs
+        self._written = trials
         self._trials: dict[str, Any] = {}           # Tune's own, by id
         self._noted: dict[str, int] = {}            # notes of each trial that were shown
         self._restarts: dict[str, tuple[list[int], int]] = {}   # how far each was, and how often it was lost there
         self._given_up: set[str] = set()            # trials that are not started again
+        self._stopped: set[str] = set()             # by the trial scheduler, before their end
+        self._saving: set[str] = set()              # trials whose checkpoint Ctrl-C waits for
         self._left, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._look, daemon=True, name="raymx-watch")
-        self._asked_at, self._training = 0.0, False
+        self._asked_at = 0.0
 
     def __enter__(self) -> Watch:
         self._board.clear()
@@ -66,9 +72,10 @@ class Watch:
         Watch.current = None
 
     def on_start(self, trial: Any) -> None:
-        """Every time its process is started."""
+        """Every time that it gets its place: in a new process or in one that another trial has left."""
         self._trials[trial.trial_id] = trial
         trial.max_failures = LAST if trial.trial_id in self._given_up else FOR_EVER
+        self._display.trial(self._written.begun(trial.trial_id, trial.storage.trial_dir_name, trial.config))
 
     def _give_up(self, trial_id: str) -> None:
         self._given_up.add(trial_id)
@@ -84,19 +91,51 @@ class Watch:
         if self._restarts[trial.trial_id][1] >= RESTARTS_IN_ONE_PLACE:
             self._give_up(trial.trial_id)
         if progress.get("phase") != "leaving":
-            self._display.say("the trial's process was lost: starting it again")
+            self._display.note(trial.trial_id, "the trial's process was lost: starting it again")
 
     def on_end(self, trial: Any) -> None:
         """The trial's process has ended, in whatever way."""
         remove_slots(self._board.name_of(trial.trial_id))
 
+    def on_error(self, trial: Any) -> None:
+        """The trial has failed for good."""
+        self.on_end(trial)
+        self._over(trial.trial_id, "failed", str(results.root_cause(trial.get_pickled_error() or trial.get_error())))
+
+    def on_complete(self, trial: Any) -> None:
+        """The trial has done its last epoch, or the trial scheduler has stopped it."""
+        ended = (trial.last_result or {}).get("done") and trial.trial_id not in self._stopped
+        self._over(trial.trial_id, "finished" if ended else "stopped")
+
+    def stopped(self, trial_id: str) -> None:
+        """The trial scheduler stops this trial before its end."""
+        self._stopped.add(trial_id)
+
+    def on_pauses(self, trials: list[Any]) -> None:
+        """Look which trials the trial scheduler has paused."""
+        for trial in trials:
+            record = self._written.records.get(trial.trial_id)
+            if record and trial.status == trial.PAUSED and record.state == "running":
+                self._over(trial.trial_id, "paused")
+
+    def _over(self, trial_id: str, state: State, error: str | None = None) -> None:
+        record = self._written.over(trial_id, state, error)
+        if record:
+            self._show_messages(trial_id)
+            self._display.trial(record)
+
+    def on_cell(self, cell: Cell) -> None:
+        """A search library has chosen a point."""
+        self._written.add_cell(cell)
+
     def on_row(self, row: dict[str, Any]) -> None:
         self._show_messages(row["trial_id"])
         self._display.row(row)
 
-    def on_checkpoint(self) -> None:
-        """The trial has saved; when it was asked to for Ctrl-C, end Tune's loop."""
-        if self._asked_at:
+    def on_checkpoint(self, trial: Any) -> None:
+        """The trial has saved; when all have that were asked to for Ctrl-C, end Tune's loop."""
+        self._saving.discard(trial.trial_id)
+        if self._asked_at and not self._saving:
             self._end_tune()
 
     def _look(self) -> None:
@@ -109,18 +148,22 @@ class Watch:
                 self._look_once()
 
     def _look_once(self) -> None:
-        phases = [self._show(trial_id) for trial_id in sorted(self._trials)]
+        phases = {trial_id: self._show(trial_id) for trial_id in self._running()}
+        self._display.refresh()
         if self._interrupt.requested and not self._asked_at:
-            self._training = any(phase == "training" for phase in phases)
+            self._saving = {trial_id for trial_id, phase in phases.items() if phase == "training"}
             self._ask_to_stop()
-        elif self._asked_at and (not self._training or time.monotonic() - self._asked_at > SAVE_GRACE_S):
+        elif self._asked_at and (not self._saving or time.monotonic() - self._asked_at > SAVE_GRACE_S):
             self._end_tune()        # again and again: Tune may not listen yet
+
+    def _running(self) -> list[str]:
+        return [trial_id for trial_id in list(self._trials) if self._written.records[trial_id].state == "running"]
 
     def _show(self, trial_id: str) -> str:
         if self._board.take_end(trial_id):          # it is about to fail, and has tried all it could itself
             self._give_up(trial_id)
         progress = self._show_messages(trial_id)
-        self._display.progress(progress)
+        self._display.progress(trial_id, progress)
         return str(progress.get("phase", ""))
 
     def _show_messages(self, trial_id: str) -> dict[str, Any]:
@@ -130,14 +173,14 @@ class Watch:
             self._display.warnings(progress.get("warnings", []))
             notes, shown = progress.get("notes", []), self._noted.get(trial_id, 0)
             for note in notes[shown:]:
-                self._display.say(note)
+                self._display.note(trial_id, note)
             self._noted[trial_id] = max(shown, len(notes))
         return progress
 
     def _ask_to_stop(self) -> None:
         self._board.request_stop()
         self._asked_at = time.monotonic()
-        self._display.say("stopping: saving a checkpoint (Ctrl-C again to stop at once)" if self._training
+        self._display.say("stopping: saving a checkpoint (Ctrl-C again to stop at once)" if self._saving
                           else "stopping: nothing was trained since the last checkpoint")
 
     def _end_tune(self) -> None:
@@ -164,7 +207,15 @@ class TuneHooks(Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if Watch.current:
-            Watch.current.on_end(trial)
+            Watch.current.on_error(trial)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if Watch.current:
+            Watch.current.on_complete(trial)
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if Watch.current:
+            Watch.current.on_pauses(trials)
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any],
                         **info: Any) -> None:
@@ -173,4 +224,4 @@ class TuneHooks(Callback):
 
     def on_checkpoint(self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any) -> None:
         if Watch.current:
-            Watch.current.on_checkpoint()
+            Watch.current.on_checkpoint(trial)

@@ -90,9 +90,11 @@ class TrialByHand:
 
     def begin(self, experiment: Any) -> TrialByHand:
         """Start the trial, or give the running one this experiment."""
+        from raymx.space import trial_config
+
         self._number += 1
-        config = {"experiment": experiment.to_dict(), "directory": experiment.directory,
-                  "gpus_per_worker": int(experiment.resources.gpus_per_worker), "run_id": self.run_id}
+        config = trial_config(experiment, experiment.to_dict(), self.run_id,
+                              gpus=int(experiment.resources.gpus_per_worker))
         if self._actor is None:
             self._actor = self._actor_class.remote(config=config)
         else:

@@ -179,3 +179,11 @@ def test_data_cpus_are_counted_in_the_bundles() -> None:
     wanted = parse_experiment(experiment(1).to_dict() | {"data": data}, "/")
     assert plan(wanted, 0).bundles == ({"CPU": 1.0}, {"CPU": 4.0})
     assert "lower resources.cpus_per_worker or data.cpus" in refusal(wanted, 0, (4, 0))
+
+
+def test_workers_may_share_a_gpu() -> None:
+    wanted = plan(experiment(4, gpus_per_worker=0.5), 0.5)
+    assert [bundle.get("GPU") for bundle in wanted.bundles] == [None, 0.5, 0.5, 0.5, 0.5]
+    check_fit(wanted, nodes((32, 2)))
+    with pytest.raises(PlacementError):
+        check_fit(wanted, nodes((32, 1)))

@@ -13,6 +13,7 @@ import pytest
 from conftest import EXPERIMENTS
 
 from raymx import results
+from raymx.cells import Prepared
 from raymx.cluster import placement
 from raymx.config import Experiment, load_experiment
 from raymx.display import Display, live_line, row_line
@@ -106,8 +107,8 @@ class Terminal(io.StringIO):
 def test_only_a_terminal_is_redrawn(stream: io.StringIO) -> None:
     display = Display(stream)
     wanted = experiment()
-    display.head(wanted, placement.plan(wanted, 0), "started Ray")
-    display.progress({"phase": "training", "epoch": 0, "step": 12, "steps": 48})
+    display.head(Prepared(wanted, 0, (), placement.plan(wanted, 0), 1, 0.0), "started Ray")
+    display.progress("a", {"phase": "training", "epoch": 0, "step": 12, "steps": 48})
     display.row(ROW)
     display.warnings(["once", "once"])
     text = stream.getvalue()

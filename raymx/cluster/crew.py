@@ -37,7 +37,7 @@ class Crew:
         self._nodes = Nodes.now()
         self._formed_at = self._looked_at = self._tended_at = self._lost_since = 0.0
 
-    def configure(self, name: str, experiment: Experiment, gpus: int, plan: Plan) -> None:
+    def configure(self, name: str, experiment: Experiment, gpus: float, plan: Plan) -> None:
         """Take over a trial of this name and its experiment; no generation runs."""
         resources = experiment.resources
         self._experiment, self._gpus, self._plan = experiment, gpus, plan
@@ -161,6 +161,11 @@ class Crew:
             alive = Nodes.now(used).addresses
             if any(node not in alive for node in used):
                 raise RoleLost("a node died while the KVStore generation was formed")
+
+    def addresses(self) -> list[str]:
+        """Of the nodes that the generation is on."""
+        used = self._nodes_in_use(seats(self._own, self._plan, self._used))
+        return sorted({self._nodes.addresses.get(node, node) for node in used})
 
     @staticmethod
     def _nodes_in_use(chosen: Seats) -> list[str]:

@@ -21,6 +21,7 @@ from raymx.rules import is_dist
 
 CONTROLLER_CPUS = 1.0
 MOST_DATA_CPUS = 8  # of data.cpus: auto
+_ANY_NUMBER = 10_000    # of trials: where a node's CPUs are not known yet
 _TOLERANCE = 1e-6  # CPUs; Ray itself counts in 1/10000
 
 
@@ -35,7 +36,7 @@ class Roles:
     """``2 workers``, ``2 to 8 workers``."""
     worker_cpus: float
     """A worker's own CPUs and its data CPUs."""
-    worker_gpus: int
+    worker_gpus: float
     servers: int
     server_cpus: float
     dedicated_servers: bool
@@ -67,7 +68,7 @@ class NodeResources:
     gpu: float
 
 
-def plan(experiment: Experiment, gpus_per_worker: int) -> Plan:
+def plan(experiment: Experiment, gpus_per_worker: float) -> Plan:
     """The bundles of an experiment; ``gpus_per_worker`` is the number that ``auto`` came to.
 
     For an elastic experiment those of its fewest workers, with which it starts.
@@ -119,9 +120,47 @@ def check_fit(plan: Plan, nodes: Sequence[NodeResources]) -> None:
         )))
 
 
+def size(plan: Plan) -> tuple[float, float]:
+    """(GPUs, CPUs) of all bundles: to compare plans."""
+    return _totals(plan)[::-1]
+
+
 def logical_cpus(plan: Plan) -> int:
     """CPUs that a Ray needs which raymx starts for this plan alone; an elastic plan counts its fewest workers."""
     return math.ceil(_totals(plan)[0] - _TOLERANCE)
+
+
+def at_once(plan: Plan, nodes: Sequence[NodeResources], most: int = 1000) -> int:
+    """How many of such trials fit on these nodes together, at most ``most``."""
+    return next((n for n in range(1, most + 1) if _fit((*plan.bundles,) * (n + 1), nodes) is None), most) if _fit(
+        plan.bundles, nodes) is not None else 0
+
+
+def apart(plan: Plan, nodes: Sequence[NodeResources]) -> tuple[int, float]:
+    """How many of such trials fit so that no two share a node, and the CPUs to add to each so that none do.
+
+    A trial that fits on one node is made larger than half of the largest one.
+    """
+    used = _nodes_used(plan, nodes)
+    if used is None or len(used) > 1:
+        return (0 if used is None else max(1, len(nodes) // len(used))), 0.0
+    needs = _totals(plan)[0]
+    holders = [node for node in nodes if _nodes_used(plan, [node])]
+    spare = max(0.0, math.floor(max(node.cpu for node in holders) / 2) + 1 - needs) if len(holders) > 1 else 0.0
+    return sum(node.cpu >= needs + spare for node in holders), spare
+
+
+def with_spare(plan: Plan, cpus: float) -> Plan:
+    """The plan on one node, with so many CPUs more that nobody uses: they keep others away."""
+    first = {**plan.bundles[0], "CPU": plan.bundles[0]["CPU"] + cpus}
+    return replace(plan, bundles=(first, *plan.bundles[1:]), strategy="STRICT_PACK") if cpus else plan
+
+
+def share(plan: Plan, nodes: Sequence[NodeResources], part: float) -> int:
+    """How many of such trials together ask for at most this part of the CPUs, and of the GPUs; at least 1."""
+    limits = [(sum(node.cpu for node in nodes), _totals(plan)[0]), (sum(node.gpu for node in nodes), _totals(plan)[1])]
+    most = min(part * there / asked for there, asked in limits if asked)
+    return max(1, math.floor(min(most, _ANY_NUMBER) + _TOLERANCE))
 
 
 def auto_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:
@@ -133,7 +172,7 @@ def auto_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:
     return next((gpus for gpus in range(most, 0, -1) if _nodes_used(plan(experiment, gpus), nodes)), 0)
 
 
-def with_data_cpus(experiment: Experiment, gpus_per_worker: int, free: Sequence[NodeResources]) -> Experiment:
+def with_data_cpus(experiment: Experiment, gpus_per_worker: float, free: Sequence[NodeResources]) -> Experiment:
     """The experiment with a number for ``data.cpus: auto``: the most, from 1 to 8, for which nodes have room now.
 
     1 when there is none even for that: then the plan waits, or is refused. For an elastic experiment all its workers
@@ -159,7 +198,7 @@ def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] 
     rows = [
         ("role", "count", "CPU each", "GPU each", "place"),
         ("trial and KVStore scheduler", "1", f"{CONTROLLER_CPUS:g}", "0", "a bundle of its own"),
-        ("worker", roles.workers_in_words.rpartition(" ")[0], f"{roles.worker_cpus:g}", str(roles.worker_gpus),
+        ("worker", roles.workers_in_words.rpartition(" ")[0], f"{roles.worker_cpus:g}", f"{roles.worker_gpus:g}",
          "a bundle of its own"),
         *([("server", str(roles.servers), f"{roles.server_cpus:g}", "0", place)] if roles.servers else []),
         (everything, "", *(f"{total:g}" for total in _totals(plan)), f"{len(plan.bundles)} bundles"),
@@ -194,9 +233,12 @@ def _nodes_used(plan: Plan, nodes: Sequence[NodeResources], slots: int = 0) -> l
 
     Best fit, largest bundle first: CPU-only bundles then stay off GPU nodes while there is room elsewhere.
     """
+    return _fit((*plan.bundles, *[plan.slot_bundle] * slots), nodes)
+
+
+def _fit(bundles: Sequence[Mapping[str, float]], nodes: Sequence[NodeResources]) -> list[str] | None:
     free = [[node.gpu, node.cpu] for node in nodes]
     used: set[int] = set()
-    bundles = (*plan.bundles, *[plan.slot_bundle] * slots)
     for gpu, cpu in sorted(((b.get("GPU", 0.0), b["CPU"]) for b in bundles), reverse=True):
         room = [i for i, (g, c) in enumerate(free) if g - gpu >= -_TOLERANCE and c - cpu >= -_TOLERANCE]
         if not room:

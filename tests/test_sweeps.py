@@ -1,0 +1,232 @@
+"""Sweeps as a user runs them: what is tried, skipped, stopped, resumed, and what is left behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from test_run import ROLES, Command, the_run, wait_until
+
+from raymx.data.pack import pack_arrays
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
+
+MANY = int(os.environ.get("RAYMX_SWEEP_TRIALS", "30"))     # 200 is a long test
+NETS = '''
+import os
+import time
+
+from mxnet.gluon import nn
+
+
+def mlp(classes, broken=False, pause_s=0.0):
+    if broken and not os.path.exists(broken):
+        raise ValueError("this net is broken")
+    time.sleep(pause_s)
+    net = nn.HybridSequential()
+    net.add(nn.Flatten(), nn.Dense(16, activation="tanh"), nn.Dense(classes))
+    return net
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a net and four classes that are easily learned."""
+    made = tmp_path_factory.mktemp("tiny")
+    numbers = np.random.default_rng(0)
+    labels = numbers.integers(0, 4, 256)
+    images = (numbers.random((256, 8, 8, 1)) * 60).astype(np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[2 * label:2 * label + 2] += 150
+    pack_arrays(images[:192], labels[:192], made / "train.rec")
+    pack_arrays(images[192:], labels[192:], made / "val.rec")
+    (made / "nets.py").write_text(NETS)
+    return made
+
+
+def command(folder: Path, tmp_path: Path, space: dict[str, Any], *arguments: object, epochs: int = 2,
+            options: dict[str, Any] | None = None, environment: dict[str, str] | None = None, **sweep: Any) -> Command:
+    """A sweep that has started; its runs are in ``tmp_path/runs``."""
+    experiment = {
+        "name": "tiny", "model": {"net": "nets:mlp", "classes": 4, "options": options or {}},
+        "data": {"train": "train.rec", "validation": "val.rec", "image_shape": [1, 8, 8], "mean": 60, "std": 60,
+                 "cpus": 1},
+        "training": {"epochs": epochs, "global_batch_size": 64, "base_lr": 0.3}, "sweep": {"space": space, **sweep}}
+    path = folder / f"{tmp_path.name}.yaml"
+    path.write_text(yaml.safe_dump(experiment))
+    return Command(path, "--storage-path", tmp_path / "runs", *arguments, cwd=tmp_path, **(environment or {}))
+
+
+def grid(*values: object) -> dict[str, list[object]]:
+    return {"grid": list(values)}
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    """What is written down of each trial, in the order in which they began."""
+    found = [json.loads(path.read_text()) | {"folder": path.parent} for path in run.glob("Trial_*/trial.json")]
+    return sorted(found, key=lambda one: one["started"])
+
+
+def epochs_of(record: dict[str, Any]) -> list[float]:
+    return [json.loads(line)["epoch"] for line in (record["folder"] / "result.json").read_text().splitlines()]
+
+
+def test_a_grid_with_cells_that_cannot_run(folder: Path, tmp_path: Path) -> None:
+    space = {"precision.dtype": grid("float32", "float16"), "training.base_lr": grid(0.1, 0.3)}
+    made = command(folder, tmp_path, space, repeats=2, price_per_hour={"cpu": 0.05})
+    assert made.wait() == 0, made.err
+    assert made.left() == []
+    assert "a sweep of 4 trials over precision.dtype, training.base_lr" in made.out
+    assert "skipped 2 cells: precision.dtype is float16" in made.out
+    assert "[4/4] " in made.out
+    run = the_run(tmp_path / "runs")
+    sweep = json.loads((run / "sweep.json").read_text())
+    assert [cell["verdict"] for cell in sweep["cells"]] == ["planned", "planned", "skipped", "skipped"]
+    found = records(run)
+    assert {(one["cell"], one["repeat"], one["seed"]) for one in found} == {(0, 0, 1), (0, 1, 2), (1, 0, 1), (1, 1, 2)}
+    assert {one["state"] for one in found} == {"finished"}
+    assert all(one["cpus"] == 3 and one["wall_s"] > 0 for one in found)
+    assert [epochs_of(one) for one in found] == [[1, 2]] * 4
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["state"], summary["trials"], summary["failed"]) == ("finished", 4, 0)
+    assert summary["best"]["value"] == 1.0
+    assert Path(summary["parameters"]).exists()
+    assert Path(summary["report"]).exists()
+
+
+def test_a_trial_that_fails_is_run_again_when_asked(folder: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mended"
+    made = command(folder, tmp_path, {"model.options.broken": grid(False, str(mark))}, epochs=1)
+    assert made.wait() == 1
+    assert "1 of 2 trials failed" in made.err
+    assert "this net is broken" in made.err
+    assert made.left() == []
+    run = the_run(tmp_path / "runs")
+    assert sorted(one["state"] for one in records(run)) == ["failed", "finished"]
+    mark.write_text("")
+    again = Command("--resume", run, cwd=tmp_path)
+    assert again.wait() == 1        # not asked to run it again
+    retried = Command("--resume", run, "--retry-failed", cwd=tmp_path)
+    assert retried.wait() == 0, retried.err
+    assert [one["state"] for one in records(run)] == ["finished", "finished"]
+    assert [epochs_of(one) for one in records(run)] == [[1], [1]]
+
+
+def test_interrupted_and_resumed(folder: Path, tmp_path: Path) -> None:
+    made = command(folder, tmp_path, {"training.base_lr": grid(0.1, 0.2, 0.3)}, epochs=2, options={"pause_s": 2.0})
+    wait_until(lambda: len(list((tmp_path / "runs").glob("*/Trial_*/trial.json"))) == 2, 90, "a second trial")
+    made.process.send_signal(signal.SIGINT)
+    assert made.wait() == 130, made.err
+    assert made.left(*ROLES) == []
+    run = the_run(tmp_path / "runs")
+    first = records(run)
+    assert [one["state"] for one in first] == ["finished", "interrupted"]
+    again = Command("--resume", run, cwd=tmp_path)
+    assert again.wait() == 0, again.err
+    assert again.left() == []
+    found = records(run)
+    assert [one["state"] for one in found] == ["finished"] * 3
+    assert found[0]["ended"] == first[0]["ended"]      # it was not run again
+    assert [[epoch for epoch in epochs_of(one) if epoch == int(epoch)] for one in found] == [[1, 2]] * 3
+
+
+def test_asha_stops_bad_trials_and_a_loss_that_is_nan(folder: Path, tmp_path: Path) -> None:
+    made = command(folder, tmp_path, {"training.base_lr": grid(0.3, 1e-4, 1e38)}, epochs=4, scheduler="asha", seed=3)
+    assert made.wait() == 0, made.err
+    states = {one["axes"]["training.base_lr"]: one["state"] for one in records(the_run(tmp_path / "runs"))}
+    assert states["1e+38"] == "stopped"
+    assert states["0.3"] == "finished"
+    assert "loss is NaN" in made.out
+
+
+def test_hyperband_pauses(folder: Path, tmp_path: Path) -> None:
+    made = command(folder, tmp_path, {"training.base_lr": grid(0.3, 1e-4, 0.2)}, epochs=3, scheduler="hyperband")
+    assert made.wait() == 0, made.err
+    assert all(one["state"] in ("finished", "stopped") for one in records(the_run(tmp_path / "runs")))
+
+
+def test_pbt_clones_the_best(folder: Path, tmp_path: Path) -> None:
+    made = command(folder, tmp_path, {"training.base_lr": grid(1e-4, 2e-4, 3e-4, 0.3)}, epochs=4, scheduler="pbt")
+    assert made.wait() == 0, made.err
+    found = records(the_run(tmp_path / "runs"))
+    assert [one["state"] for one in found] == ["finished"] * 4
+    assert [epochs_of(one) for one in found] == [[1, 2, 3, 4]] * 4
+    configs = [{json.loads(line)["config"]["point"]["axes"]["training.base_lr"] for line in
+                (one["folder"] / "result.json").read_text().splitlines()} for one in found]
+    assert any(len(rates) > 1 for rates in configs)         # one was cloned
+
+
+@pytest.mark.parametrize("search", ["optuna", "hyperopt", "bohb"])
+def test_search_libraries(folder: Path, tmp_path: Path, search: str) -> None:
+    if importlib.util.find_spec({"bohb": "hpbandster"}.get(search, search)) is None:
+        pytest.skip(f"{search} is not installed")
+    space = {"precision.dtype": grid("float32", "float16"), "training.base_lr": {"loguniform": [1e-4, 0.5]}}
+    made = command(folder, tmp_path, space, search=search, samples=4)
+    assert made.wait() == 0, made.err
+    run = the_run(tmp_path / "runs")
+    found, cells = records(run), json.loads((run / "sweep.json").read_text())["cells"]
+    assert len(found) == 4
+    assert {one["axes"]["precision.dtype"] for one in found} == {"float32"}
+    assert {one["cell"] for one in found} == {cell["cell"] for cell in cells if cell["verdict"] == "planned"}
+    assert len({one["axes"]["training.base_lr"] for one in found}) == 4
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """One node with room for one trial; its address."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
+    yield made.address
+    ray.shutdown()
+    made.shutdown()
+
+
+def test_two_sweeps_on_one_cluster(folder: Path, tmp_path: Path, cluster: str) -> None:
+    """The second one gets its turn before the first one ends, although there is room for one trial only."""
+    space, both = {"training.base_lr": grid(0.1, 0.2, 0.3, 0.4)}, []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        both.append(command(folder, tmp_path / name, space, "--address", cluster, epochs=3, options={"pause_s": 2.0},
+                            environment={"RAY_AUTH_MODE": "disabled"}, yield_after_s=2))
+    for one in both:
+        assert one.wait(240) == 0, one.err
+    first, second = (records(the_run(tmp_path / name / "runs")) for name in ("one", "two"))
+    assert len(first) == len(second) == 4
+    assert min(one["started"] for one in second) < max(one["ended"] for one in first)
+    assert min(one["started"] for one in first) < max(one["ended"] for one in second)
+
+
+def test_many_trials(folder: Path, tmp_path: Path) -> None:
+    """The driver's memory does not grow with the trials."""
+    rates = [round(0.001 * (i + 1), 4) for i in range(MANY)]
+    made = command(folder, tmp_path, {"training.base_lr": grid(*rates)}, epochs=1)
+    memory = []
+    while made.process.poll() is None:
+        ended = len(list((tmp_path / "runs").glob("*/Trial_*/progress.csv")))
+        memory.append((ended, _resident_mb(made.process.pid)))
+        time.sleep(1)
+    assert made.wait() == 0, made.err
+    assert [one["state"] for one in records(the_run(tmp_path / "runs"))] == ["finished"] * MANY
+    half = [mb for ended, mb in memory if MANY / 2 <= ended < MANY / 2 + 5]
+    last = [mb for ended, mb in memory if ended >= MANY - 2 and mb]
+    assert min(last) - min(half) < 0.25 * MANY + 10, memory
+
+
+def _resident_mb(pid: int) -> float:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -1,0 +1,103 @@
+"""What a sweep shows while it runs."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from raymx.config import parse_experiment
+from raymx.table import Board, as_html, as_rich, duration
+from raymx.trials import Record
+
+NOW = 1000.0
+EXPERIMENT = parse_experiment(
+    {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {"train": "a", "image_shape": [3, 8, 8]},
+     "training": {"epochs": 4}}, "/")
+
+
+def record(trial_id: str, **changes: Any) -> Record:
+    return replace(Record(trial_id, 0, 0, {"precision.dtype": "<b>"}, EXPERIMENT, 3.0, 0.0).begun(NOW - 40), **changes)
+
+
+def ended(trial_id: str, wall_s: float, **changes: Any) -> Record:
+    return record(trial_id, state="finished", ended=NOW, wall_s=wall_s, since=None, **changes)
+
+
+def board(**changes: Any) -> Board:
+    return Board("validation_accuracy", 1, planned=4, at_once=1, classes=10, **changes)
+
+
+def text_of(shown: Board) -> str:
+    console = Console(file=io.StringIO(), width=150)
+    console.print(as_rich(shown, NOW))
+    return console.file.getvalue()      # type: ignore[attr-defined]
+
+
+def test_trials_and_what_is_left() -> None:
+    shown = board()
+    shown.trial(ended("t_00000", 80.0))
+    shown.trial(record("t_00001"))
+    shown.row({"trial_id": "t_00000", "epoch": 4, "samples_per_sec": 1234.0, "validation_accuracy": 0.5})
+    shown.progress("t_00001", {"epoch": 1, "step": 5, "steps": 10, "samples_per_sec": 2000.0})
+    assert shown.left_s(NOW) == 40 + 2 * 80         # of the one that runs, and of two that have not begun
+    text = text_of(shown)
+    assert "finished" in text
+    assert "0.5000" in text
+    assert "1.5/4" in text
+    assert "67 s" in text                           # of trial 1: 1.5 epochs took 40 s, 2.5 are left
+    assert "1 of 4 trials ended, 1 running; about 3 min left" in text
+
+
+def test_the_best_value_counts_by_mode() -> None:
+    for sign, best in ((1, 0.7), (-1, 0.3)):
+        shown = Board("x", sign, 1, 1)
+        shown.trial(record("a"))
+        for value in (0.5, math.nan, 0.7, 0.3):
+            shown.row({"trial_id": "a", "epoch": 1, "x": value})
+        assert shown.lines["a"].best == best
+
+
+@pytest.mark.parametrize(("row", "flag"), [
+    ({"train_loss": math.nan}, "loss is NaN"), ({"train_loss": math.inf}, "loss is NaN"),
+    ({"train_loss": 1.0, "validation_accuracy": 0.11}, "at chance"), ({"validation_accuracy": 0.5}, "")])
+def test_flags(row: dict[str, float], flag: str) -> None:
+    shown = board()
+    shown.trial(record("a"))
+    shown.row({"trial_id": "a", "epoch": 1, **row})
+    assert shown.lines["a"].flag == flag
+
+
+def test_a_trial_far_slower_than_its_twins() -> None:
+    shown = board()
+    for name, speed in (("a", 1000.0), ("b", 1050.0), ("c", 500.0)):
+        shown.trial(ended(name, 10.0))
+        shown.row({"trial_id": name, "epoch": 1, "samples_per_sec": speed})
+    assert [shown.lines[name].flag for name in "abc"] == ["", "", "slower than its twins"]
+
+
+def test_many_trials_fit() -> None:
+    shown = board()
+    for number in range(200):
+        shown.trial(ended(f"t_{number:05}", 1.0))
+    text = text_of(shown)
+    assert len(text.splitlines()) < 25
+    assert "184 not shown" in text
+
+
+def test_html_is_escaped() -> None:
+    shown = board()
+    shown.trial(record("a"))
+    page = as_html(shown, NOW)
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    assert page.count("<tr>") == 2
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(math.nan, ""), (45, "45 s"), (200, "3 min"), (9000, "2.5 h")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
