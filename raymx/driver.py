@@ -263,7 +263,9 @@ class Run:
         if error and os.strerror(errno.ENOSPC) in str(error):
             error = CheckpointError(f"{error}; {results.space(self._storage_path)}")
         state = "interrupted" if interrupted else "failed" if error else "finished"
-        error = self._summarize(results.summary(self.experiment, result, state, error, began), folder) or error
+        summary = results.summary(self.experiment, result, state, error, began)
+        error = self._summarize(summary, folder) or error
+        self._display.end(summary, os.path.join(self._storage_path, folder))
         return self._code(interrupted, error)
 
     def _close_sweep(self, grid: Any, folder: str, began: float, interrupt: Interrupt) -> int:
@@ -278,18 +280,21 @@ class Run:
             f"run them again with  python -m raymx.run --resume {path} --retry-failed")
         state = "interrupted" if unfinished else "failed" if error else "finished"
         summary = results.sweep_summary(self.experiment, grid, state, error, began)
-        error = self._summarize(summary | {"report": report.build([path])}, folder) or error
+        error = self._summarize(summary, folder) or error
+        try:
+            summary |= report.summary([path])
+        except RaymxError as unwritten:
+            error = error or unwritten
+        self._display.end(summary, path)
         return self._code(unfinished, error)
 
     def _summarize(self, summary: dict[str, Any], folder: str) -> RaymxError | None:
-        """Write the summary and show it; why it could not be written."""
-        unwritten = None
+        """Write the summary; why it could not be written."""
         try:
             results.write(self._storage_path, folder, results.SUMMARY, results.as_json(summary))
         except ExperimentError as error:
-            unwritten = error
-        self._display.end(summary, os.path.join(self._storage_path, folder))
-        return unwritten
+            return error
+        return None
 
     @staticmethod
     def _code(interrupted: bool, error: RaymxError | None) -> int:

@@ -195,7 +195,9 @@ class SweepDisplay(Display):
         best = summary["best"]
         self.say(f"{summary['state']} after {summary['wall_s']:.0f} s" + (
             f": best {best['metric']} {best['value']:.4f} with {in_words(best['axes'])}" if best else ""))
-        for name in ("findings", "report", "parameters"):
+        if summary.get("findings"):
+            self.say(summary["findings"])
+        for name in ("report", "parameters"):
             if summary.get(name):
                 self.say(f"{name:<11} {summary[name]}")
         self.say(f"results     {path}")

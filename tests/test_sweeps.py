@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import yaml
+from conftest import EXPERIMENTS
 from test_run import ROLES, Command, the_run, wait_until
 
 from raymx.data.pack import pack_arrays
@@ -21,6 +23,7 @@ from raymx.data.pack import pack_arrays
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 MANY = int(os.environ.get("RAYMX_SWEEP_TRIALS", "30"))     # 200 is a long test
+STUDENT_975 = {1: 12.706205, 2: 4.302653}       # from a printed table
 NETS = '''
 import os
 import time
@@ -80,6 +83,53 @@ def epochs_of(record: dict[str, Any]) -> list[float]:
     return [json.loads(line)["epoch"] for line in (record["folder"] / "result.json").read_text().splitlines()]
 
 
+def table_of(run: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pyarrow.parquet.read_table(run / "report" / "results.parquet").to_pylist()
+    return found
+
+
+def test_the_example_and_its_report(tmp_path: Path) -> None:
+    """A smaller form of the example sweep; what its report says follows from results.parquet."""
+    made = Command(EXPERIMENTS / "sweep_fashion_mnist.yaml", "--storage-path", tmp_path / "runs", "--num-epochs", 2,
+                   "--set", "sweep.space.batch_lr={grid: [256]}", "--set", "data.train=data/fashion_mnist_val.rec",
+                   cwd=tmp_path)
+    assert made.wait(280) == 0, made.err
+    assert "skipped 2 cells: precision.dtype is float16: MXNet cannot compute in float16 without a GPU" in made.out
+    run = the_run(tmp_path / "runs")
+    table, findings = table_of(run), json.loads((run / "report" / "findings.json").read_text())
+    assert len(table) == 12
+    for trial, found in zip(table, findings["trials"], strict=True):
+        assert found["trial_id"] == trial["trial_id"]
+        best = max(row["validation_accuracy"] for row in trial["rows"])
+        np.testing.assert_allclose(
+            [found["best"], found["samples_per_sec"], found["cpu_s"], found["bytes_pushed"], found["peak_rate"]],
+            [best, trial["rows"][1]["samples_per_sec"], 6 * trial["wall_s"], trial["rows"][1]["bytes_pushed"],
+             trial["peak_lr"]])
+    keys = ["kvstore.type", "kvstore.compression"]
+    cells: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    for found, trial in zip(findings["trials"], table, strict=True):
+        cells.setdefault(tuple(trial[key] for key in keys), []).append((found["best"], found["samples_per_sec"]))
+    means = {key: np.mean(values, axis=0) for key, values in cells.items()}
+    for cell in findings["cells"]:
+        np.testing.assert_allclose([cell["objective"], cell["samples_per_sec"]],
+                                   means[tuple(cell["axes"][key] for key in keys)])
+    deviation = np.sqrt(np.mean([np.var([one for one, _ in values], ddof=1) for values in cells.values()]))
+    assert findings["noise"]["objective_sd"] == pytest.approx(deviation)
+    effects = {(one["axis"], one["label"]): one for one in findings["effects"]}
+    assert set(effects) == {("kvstore.type", "dist_async"), ("kvstore.compression", "2bit 0.5"),
+                            ("kvstore.compression", "2bit 0.05")}
+    for (axis, label), effect in effects.items():
+        at = keys.index(axis)
+        pairs = [(mean, means[(*key[:at], effect["against"], *key[at + 1:])]) for key, mean in means.items()
+                 if key[at] == label]
+        for name, values in (("objective", [one[0] - other[0] for one, other in pairs]),
+                             ("speed", [np.log(one[1] / other[1]) for one, other in pairs])):
+            half = STUDENT_975[len(pairs) - 1] * np.std(values, ddof=1) / np.sqrt(len(pairs))
+            expected = np.mean(values) + np.array([0, -half, half])
+            np.testing.assert_allclose([effect[name][end] for end in ("mean", "low", "high")],
+                                       expected if name == "objective" else np.exp(expected), rtol=1e-6)
+
+
 def test_a_grid_with_cells_that_cannot_run(folder: Path, tmp_path: Path) -> None:
     space = {"precision.dtype": grid("float32", "float16"), "training.base_lr": grid(0.1, 0.3)}
     made = command(folder, tmp_path, space, repeats=2, price_per_hour={"cpu": 0.05})
@@ -100,7 +150,9 @@ def test_a_grid_with_cells_that_cannot_run(folder: Path, tmp_path: Path) -> None
     assert (summary["state"], summary["trials"], summary["failed"]) == ("finished", 4, 0)
     assert summary["best"]["value"] == 1.0
     assert Path(summary["parameters"]).exists()
-    assert Path(summary["report"]).exists()
+    assert f"report      {run / 'report' / 'report.html'}" in made.out
+    assert "Best validation_accuracy: 1.0000" in made.out
+    assert all(trial["cost"] > 0 for trial in table_of(run))
 
 
 def test_a_trial_that_fails_is_run_again_when_asked(folder: Path, tmp_path: Path) -> None:

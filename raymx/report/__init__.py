@@ -17,7 +17,7 @@ from raymx.report import folders, load
 from raymx.report.findings import Findings, findings, plain
 from raymx.report.study import study
 
-__all__ = ["build"]
+__all__ = ["build", "summary"]
 
 
 def build(paths: Sequence[str], output: str | None = None, target: float | None = None) -> str:
@@ -27,6 +27,11 @@ def build(paths: Sequence[str], output: str | None = None, target: float | None 
     objective for the time to it, by default `raymx.report.model.SLACK` from the best. Raises a RaymxError where a path
     holds no run, where runs have different objectives, and where nothing can be written.
     """
+    return str(summary(paths, output, target)["report"])
+
+
+def summary(paths: Sequence[str], output: str | None = None, target: float | None = None) -> dict[str, object]:
+    """Make the report, as `build` does: where it is (``report``), and its answer in words (``findings``)."""
     from raymx.report import export, page, plots  # matplotlib takes a second to import
 
     read = [folders.read_run(path) for path in dict.fromkeys(map(_whole, paths))]
@@ -39,7 +44,7 @@ def build(paths: Sequence[str], output: str | None = None, target: float | None 
         **{f"{picture.name}.png": picture.png for picture in pictures}, "results.csv": export.as_csv(rows),
         "results.parquet": export.as_parquet(found, rows), "findings.json": results.as_json(plain(found)).encode(),
         "report.html": page.page(found, pictures).encode()})
-    return folders.child(folder, "report.html")
+    return {"report": folders.child(folder, "report.html"), "findings": " ".join(found.answer_sentences)}
 
 
 def look(runs: Sequence[folders.RunFiles], target: float | None = None) -> Findings:

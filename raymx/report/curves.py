@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from raymx.report.figures import elapsed
 from raymx.report.findings import Findings
@@ -54,6 +55,8 @@ def _curves(found: Findings, code: Encoding, name: str, title: str, label: str, 
         axes.plot([x / scale for x, _ in points], [y for _, y in points],
                   **({"marker": "o", "ms": 4} if len(points) == 1 else {}), **look)
     axes.set(xlabel=f"{unit} {label}".strip(), ylabel=metric, title=title)
+    if x_of is _epoch:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if longest == min(x for _, points in drawn for x, _ in points):     # one epoch: no curve yet
         axes.set_xlim(0, 2 * longest / scale or 1)
     _log_where_wide(axes, [y for _, points in drawn for _, y in points])
