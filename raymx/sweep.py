@@ -9,6 +9,7 @@ import importlib
 import logging
 import math
 import random
+import time
 from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,7 +28,7 @@ from ray.tune.search import Repeater, Searcher
 
 from raymx.cells import Cell, Prepared, judge, pausing
 from raymx.cluster.placement import NodeResources
-from raymx.cluster.waiting import must_yield
+from raymx.cluster.waiting import anybody_waits, must_yield
 from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError
 from raymx.schema import Sweep
@@ -35,6 +36,8 @@ from raymx.space import Axis, Point, Space, short, trial_config, verdict
 from raymx.watch import Watch
 
 TIME = "epoch"                  # what trials are compared by
+YIELD_S = 10.0                  # at most, for others to be placed
+NONE_PENDING = -1               # Tune takes 0 for its own default
 PERTURBATION_TRIES = 20
 SUGGESTION_TRIES = 200          # of points that cannot run, one after the other
 _SEARCHERS = {"optuna": ("ray.tune.search.optuna", "OptunaSearch"),
@@ -110,9 +113,24 @@ class Fair:
             Watch.current.stopped(trial.trial_id)
         return decision
 
+    _yields_until = 0.0         # while it gives others the time to be placed
+
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         super().on_trial_complete(tune_controller, trial, result)                   # type: ignore[misc]
-        tune_controller._reuse_actors = not must_yield(*trial.config["yields"])
+        yields = must_yield(*trial.config["yields"])
+        tune_controller._reuse_actors = not yields
+        if yields:
+            self._yields_until = time.monotonic() + YIELD_S
+            tune_controller.update_max_pending_trials(NONE_PENDING)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        if self._yields_until:
+            # Ray tries a new placement group before those that it has tried already, so the next one must wait.
+            if time.monotonic() < self._yields_until and anybody_waits():
+                return None
+            self._yields_until = 0.0
+            tune_controller._tune_controller.update_max_pending_trials()
+        return super().choose_trial_to_run(tune_controller)                         # type: ignore[misc]
 
 
 class FairFIFO(Fair, FIFOScheduler):

@@ -29,6 +29,11 @@ def must_yield(priority: int, after_s: float) -> bool:
     return decide(priority, after_s, _others())
 
 
+def anybody_waits() -> bool:
+    """Whether a placement group of another job is not placed yet."""
+    return bool(_others())
+
+
 def decide(priority: int, after_s: float, others: Iterable[Waiting]) -> bool:
     """At once for a higher priority, once it has waited ``after_s`` for an equal one, never for a lower one. Pure."""
     return any(other.priority > priority or (other.priority == priority and other.waited_s >= after_s)
