@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from raymx import rules
 from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources, Plan
 from raymx.config import Experiment
 from raymx.errors import ExperimentError, PlacementError
-from raymx.space import PAUSING, Point, Space, in_words, verdict
+from raymx.space import Point, Space, in_words, pausing, verdict
 
 _TRIED = 64                         # points of a search library's space that are looked at beforehand
 
@@ -43,7 +44,7 @@ class Prepared:
     def planned(self) -> tuple[Cell, ...]:
         return tuple(cell for cell in self.cells if not cell.reason)
 
-    @property
+    @cached_property
     def trials(self) -> int:
         """Trials of the whole run."""
         sweep, space = self.base.sweep, Space(self.base)
@@ -113,7 +114,7 @@ def _concurrency(experiment: Experiment, plans: Sequence[Plan], nodes: Sequence[
         number, spare = placement.apart(plan, nodes)
     else:
         number, spare = placement.at_once(plan, nodes, sweep.max_concurrent_trials), 0.0
-    return max(1, min(number, placement.share(plan, nodes, sweep.max_share))), spare
+    return max(1, min(number, placement.share(placement.with_spare(plan, spare), nodes, sweep.max_share))), spare
 
 
 def _data_cpus(experiment: Experiment, auto: int, trials: int, free: Sequence[NodeResources]) -> float:
@@ -138,11 +139,6 @@ def _nothing(space: Space, judged: Sequence[Cell], nodes: Sequence[NodeResources
     return ExperimentError("\n".join([f"sweep.space has {len(judged)} cells, and none can run:", *lines, *more]))
 
 
-def pausing(experiment: Experiment) -> bool:
-    """Whether the trial scheduler pauses trials, so that more of them begin than run at once."""
-    return experiment.sweep.scheduler.name in PAUSING or experiment.sweep.search == "bohb"
-
-
 def describe(prepared: Prepared) -> str:
     """The whole grid in a table: each cell, whether it can run, and how many trials run at once."""
     sweep, space = prepared.base.sweep, Space(prepared.base)
@@ -153,12 +149,13 @@ def describe(prepared: Prepared) -> str:
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if space.searched:
         table = [f"{sweep.search} chooses {space.samples} points of {', '.join(axis.key for axis in space.axes)}"]
-    skipped = sum(bool(cell.reason) for cell in prepared.cells)
-    at_once = ("as many as there is room for, the others paused" if pausing(prepared.base)
+    skipped = "" if space.searched else (
+        f"; {sum(bool(cell.reason) for cell in prepared.cells)} of {len(prepared.cells)} cells skipped")
+    at_once = ("as many as there is room for, the others paused" if pausing(sweep)
                else f"{prepared.at_once} at once")
     why = [f"({number}) {reason}." for number, reason in enumerate(reasons, 1)]
     return "\n".join((*table, *why, f"{prepared.trials} trials of {prepared.base.training.epochs} epochs "
-                      f"({sweep.repeats} a cell), {at_once}; {skipped} of {len(prepared.cells)} cells skipped."))
+                      f"({sweep.repeats} a cell), {at_once}{skipped}."))
 
 
 def _row(space: Space, cell: Cell, gpus: int, reasons: Sequence[str]) -> tuple[str, ...]:

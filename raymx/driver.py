@@ -41,13 +41,16 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
     nodes = None
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
+        from raymx.cluster.nodes import cluster_nodes
+
         nodes = cluster_nodes()
         prepared = cells.prepare(experiment, nodes, free_now())
     else:
         prepared = prepare_here(experiment)
     if experiment.sweep.space:
         print(cells.describe(prepared))
-    print(placement.describe(prepared.base, prepared.plan, nodes))
+    plan = placement.with_spare(prepared.plan, prepared.spare_cpus)
+    print(placement.describe(prepared.base, plan, nodes, trials=prepared.at_once))
     for note in () if experiment.sweep.space else rules.notes(prepared.base):
         print(f"note: {note}")
     return EXIT_OK
@@ -148,13 +151,6 @@ def quieten() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def cluster_nodes() -> list[NodeResources]:
-    import ray
-
-    return [NodeResources(node["NodeManagerAddress"], node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0))
-            for node in ray.nodes() if node["Alive"]]
-
-
 def free_now() -> list[NodeResources]:
     """What nobody holds at this moment, by node."""
     from ray._private.state import available_resources_per_node
@@ -192,18 +188,23 @@ class Run:
                 trials = Trials(self._storage_path, folder, prepared)
                 from raymx.watch import Watch
 
-                with Watch(folder, self._display, interrupt, trials, placement.needs(prepared.plan)):
-                    grid = self._fit(folder, prepared, trials)
+                try:
+                    with Watch(folder, self._display, interrupt, trials, placement.needs(prepared.plan)):
+                        grid = self._fit(folder, prepared, trials)
+                finally:
+                    trials.interrupted()
                 if not len(grid):       # Ctrl-C before Tune had a trial
                     return EXIT_INTERRUPTED
-                trials.interrupted()
-                close = self._close_sweep if self.experiment.sweep.space else self._close
-                return close(grid, folder, began, interrupt)
+                if self.experiment.sweep.space:
+                    return self._close_sweep(grid, folder, began, interrupt.requested, prepared.trials)
+                return self._close(grid[0], folder, began, interrupt)
             finally:
                 self._display.close()
                 ray.shutdown()
 
     def _prepared(self) -> Prepared:
+        from raymx.cluster.nodes import cluster_nodes
+
         nodes = cluster_nodes()
         prepared = cells.prepare(self.experiment, nodes, free_now())
         if len(nodes) > 1 and "://" not in self._storage_path:
@@ -238,6 +239,7 @@ class Run:
         from ray import tune
 
         from raymx import sweep
+        from raymx.cluster.nodes import cluster_nodes
         from raymx.trial import Trial
         from raymx.watch import TuneHooks
 
@@ -247,17 +249,14 @@ class Run:
                                       resume_errored=self._retry, param_space=space)
         metric, mode = results.best_metric(self.experiment)
         return tune.Tuner(
-            Trial, param_space=space, tune_config=sweep.tune_config(prepared, metric, mode, cluster_nodes()),
+            Trial, param_space=space, tune_config=sweep.tune_config(prepared, metric, mode),
             run_config=tune.RunConfig(
                 name=folder, storage_path=self._storage_path, verbose=0,
                 callbacks=[TuneHooks(), *tracking.callbacks(self.experiment, folder)],
-                checkpoint_config=tune.CheckpointConfig(
-                    num_to_keep=self.experiment.checkpoint.keep_best, checkpoint_score_attribute=metric,
-                    checkpoint_score_order=mode, checkpoint_frequency=1, checkpoint_at_end=True)))
+                checkpoint_config=sweep.checkpoint_config(self.experiment, metric, mode)))
 
-    def _close(self, grid: Any, folder: str, began: float, interrupt: Interrupt) -> int:
+    def _close(self, result: Any, folder: str, began: float, interrupt: Interrupt) -> int:
         """Say how a single trial ended, and write the summary."""
-        result = grid[0]
         interrupted = interrupt.requested and not (result.metrics or {}).get("done")
         error = None if interrupted else results.root_cause(result.error)       # else of a failure that was mended
         if error and os.strerror(errno.ENOSPC) in str(error):
@@ -268,13 +267,14 @@ class Run:
         self._display.end(summary, os.path.join(self._storage_path, folder))
         return self._code(interrupted, error)
 
-    def _close_sweep(self, grid: Any, folder: str, began: float, interrupt: Interrupt) -> int:
+    def _close_sweep(self, grid: Any, folder: str, began: float, interrupted: bool, planned: int) -> int:
         """Make the report, say what it found, and write the summary."""
         from raymx import report
 
         path = os.path.join(self._storage_path, folder)
         failed = [result for result in grid if result.error is not None]
-        unfinished = interrupt.requested and any(not (one.metrics or {}).get("done") for one in grid if not one.error)
+        unfinished = interrupted and (len(grid) < planned or any(
+            not (one.metrics or {}).get("done") for one in grid if not one.error))
         error: RaymxError | None = None if unfinished or not failed else TrainingError(
             f"{len(failed)} of {len(grid)} trials failed, the first one with: {results.root_cause(failed[0].error)}\n"
             f"run them again with  python -m raymx.run --resume {path} --retry-failed")
@@ -283,8 +283,8 @@ class Run:
         error = self._summarize(summary, folder) or error
         try:
             summary |= report.summary([path])
-        except RaymxError as unwritten:
-            error = error or unwritten
+        except Exception as unmade:         # hours of training are not to end in a traceback
+            error = error or RaymxError(f"the report could not be made: {unmade}; try  python -m raymx.report {path}")
         self._display.end(summary, path)
         return self._code(unfinished, error)
 

@@ -103,15 +103,16 @@ def sweep_summary(experiment: Experiment, grid: Any, state: str, error: RaymxErr
     metric, mode = best_metric(experiment)
     sign = 1 if mode == "max" else -1
     frames = [(result, result.metrics_dataframe) for result in grid]
-    known = [(sign * (sign * frame[metric]).max(), result) for result, frame in frames
-             if frame is not None and metric in frame and frame[metric].notna().any()]
+    known = [(frame[metric][at], result, frame.loc[at]) for result, frame in frames
+             if frame is not None and metric in frame and frame[metric].notna().any()
+             for at in [(sign * frame[metric]).idxmax()]]
     best: dict[str, Any] = {}
     checkpoint = None
     if known:
-        value, result = max(known, key=lambda one: sign * one[0])
+        value, result, row = max(known, key=lambda one: sign * one[0])
         checkpoint = _best_checkpoint(result, metric, mode)
         best = {"metric": metric, "mode": mode, "value": float(value), "trial": result.path,
-                "axes": dict(result.config["point"]["axes"])}
+                "axes": {key: row.get(f"config/point/axes/{key}") for key in experiment.sweep.space}}
     return {
         "name": experiment.name, "state": state, "error": str(error) if error else None,
         "wall_s": time.time() - began, "trials": len(grid), "failed": sum(result.error is not None for result in grid),

@@ -14,7 +14,8 @@ from raymx.rules import is_dist, resolved_store_type
 from raymx.schema import Training
 
 RESUME_MAY_CHANGE = ("resources.workers", "resources.standby", "resources.resize_cooldown_s", "failures",
-                     "checkpoint.every_steps", "checkpoint.every_s", "report")
+                     "checkpoint.every_steps", "checkpoint.every_s", "report", "sweep.priority", "sweep.yield_after_s",
+                     "sweep.price_per_hour")
 """Keys and sections that do not change what is computed."""
 
 

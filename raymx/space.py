@@ -29,6 +29,8 @@ BATCH_LR = "batch_lr"
 PAUSING = ("hyperband", "pbt")      # trial schedulers that pause trials, so that more begin than run at once
 LISTED = ("grid", "random")         # searches whose points are known beforehand
 _LIBRARIES = {"optuna": "optuna", "hyperopt": "hyperopt", "bohb": "hpbandster"}
+_WITHIN_A_TRIAL = ("training.base_lr", "batch_lr", "training.global_batch_size", "training.async_lr_factor",
+                   "training.optimizer.", "training.decay", "kvstore.compression", "data.augment")
 _NO_AXIS = ("sweep", "name", "tracking", "checkpoint", "report", "failures")
 AUTO_SAMPLES = {"grid": 1}      # else:
 MANY_SAMPLES = 10
@@ -149,12 +151,13 @@ class Space:
         yield from _key_problems(keys, self._sweep)
         yield from _combination_problems(self._sweep) if keys else ()
         for axis in self.axes:
-            for value in axis.values.values() if axis.values else (axis.low, axis.high):
+            for value in axis.values.values() if axis.values else (axis.low, axis.high, axis.draw(random.Random(0))):
                 try:
                     self._parse_alone(axis, value)
                 except ExperimentError as error:
                     yield from (f"sweep.space.{axis.key}: {line.partition(' (given by')[0]}"
                                 for line in str(error).splitlines())
+                    break
 
     def _parse_alone(self, axis: Axis, value: Any) -> None:
         parse_experiment(self._raw, self.base.directory, self._as_settings(axis.key, value))
@@ -180,11 +183,16 @@ def _combination_problems(sweep: Sweep) -> Iterator[str]:
                "another search")
     if sweep.search not in LISTED and sweep.scheduler.name == "pbt":
         yield f"sweep.search is {sweep.search}, but pbt chooses settings itself: use grid or random"
+    if sweep.scheduler.name == "pbt":
+        for key in sweep.space:
+            if not key.startswith(_WITHIN_A_TRIAL) or key == "training.optimizer.name":
+                yield (f"sweep.space has {key}, which pbt cannot change within a trial: it can change "
+                       f"{', '.join(name.rstrip('.') for name in _WITHIN_A_TRIAL)}")
     if sweep.search == "bohb" and sweep.scheduler.name not in ("fifo", "hyperband"):
         yield f"sweep.scheduler is {sweep.scheduler.name}, but bohb goes with hyperband: use that, or another search"
     limited = [name for name, is_set in (("max_concurrent_trials", sweep.max_concurrent_trials != "auto"),
                                          ("max_share", sweep.max_share < 1)) if is_set]
-    if limited and (sweep.scheduler.name in PAUSING or sweep.search == "bohb"):
+    if limited and pausing(sweep):
         yield (f"sweep.{limited[0]} is {getattr(sweep, limited[0])}, but with this trial scheduler all trials begin, "
                "and those without room are paused: leave it out, or use fifo, asha or median")
 
@@ -199,10 +207,14 @@ def check_installed(sweep: Sweep) -> None:
 
 def trial_config(experiment: Experiment, raw: Any, run_id: str, *, gpus: int = 0, point: Any = None,
                  spare_cpus: float = 0.0, gpus_available: int = 0) -> dict[str, Any]:
-    """What a trial of Tune's is given. ``raw``: ``experiment.to_dict()``; ``point``: ``axes``, ``cell``, ``repeat``."""
-    return {"experiment": raw, "directory": experiment.directory, "run_id": run_id, "gpus_per_worker": gpus,
-            "point": point or {"axes": {}, "cell": 0, "repeat": 0}, "spare_cpus": spare_cpus,
-            "yields": (experiment.sweep.priority, experiment.sweep.yield_after_s), "gpus_available": gpus_available}
+    """What a trial of Tune's is given. ``raw``: ``experiment.to_dict()``; ``point``: ``axes``, ``cell``, ``repeat``.
+
+    ``cluster`` is what may be another when the run is resumed.
+    """
+    return {"experiment": raw, "directory": experiment.directory, "run_id": run_id,
+            "point": point or {"axes": {}, "cell": 0, "repeat": 0},
+            "cluster": {"gpus_per_worker": gpus, "spare_cpus": spare_cpus, "gpus_available": gpus_available,
+                        "yields": (experiment.sweep.priority, experiment.sweep.yield_after_s)}}
 
 
 def experiment_of(config: Mapping[str, Any]) -> tuple[Experiment, float]:
@@ -210,12 +222,17 @@ def experiment_of(config: Mapping[str, Any]) -> tuple[Experiment, float]:
     space = Space(parse_experiment(config["experiment"], config["directory"]))
     experiment = space.at(config["point"]["axes"], repeat_of(config))
     asked = experiment.resources.gpus_per_worker
-    return experiment, config["gpus_per_worker"] if asked == "auto" else asked
+    return experiment, config["cluster"]["gpus_per_worker"] if asked == "auto" else asked
 
 
 def repeat_of(config: Mapping[str, Any]) -> int:
     """Which repeat of its cell a trial is, from 0."""
     return int(config.get(_TRIAL_INDEX, config["point"]["repeat"]))
+
+
+def pausing(sweep: Sweep) -> bool:
+    """Whether the trial scheduler pauses trials, so that more of them begin than run at once."""
+    return sweep.scheduler.name in PAUSING or sweep.search == "bohb"
 
 
 def verdict(experiment: Experiment, gpus_available: int | None) -> str:

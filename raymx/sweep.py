@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections import UserDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray import tune
@@ -26,13 +26,13 @@ from ray.tune.schedulers import (
 )
 from ray.tune.search import Repeater, Searcher
 
-from raymx.cells import Cell, Prepared, judge, pausing
-from raymx.cluster.placement import NodeResources
+from raymx.cells import Cell, Prepared, judge
+from raymx.cluster.nodes import cluster_nodes
 from raymx.cluster.waiting import anybody_waits, must_yield
 from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError
 from raymx.schema import Sweep
-from raymx.space import Axis, Point, Space, short, trial_config, verdict
+from raymx.space import Axis, Point, Space, pausing, short, trial_config, verdict
 from raymx.watch import Watch
 
 TIME = "epoch"                  # what trials are compared by
@@ -63,14 +63,15 @@ def param_space(prepared: Prepared, run_id: str, *, gpus_available: int) -> dict
     base = prepared.base
     point = None if Space(base).searched else points(prepared)
     # Of what a restored trial is given anew, Tune takes the objects and leaves plain data as they were saved.
-    made = trial_config(base, UserDict(base.to_dict()), run_id, gpus=prepared.gpus, point=point,
+    made = trial_config(base, UserDict(base.to_dict()), run_id, point=point, gpus=prepared.gpus,
                         spare_cpus=prepared.spare_cpus, gpus_available=gpus_available)
+    made["cluster"] = UserDict(made["cluster"])
     if point is None:
         del made["point"]       # the searcher's
     return made
 
 
-def tune_config(prepared: Prepared, metric: str, mode: str, nodes: Sequence[NodeResources]) -> tune.TuneConfig:
+def tune_config(prepared: Prepared, metric: str, mode: str) -> tune.TuneConfig:
     """How many trials, chosen and stopped by whom."""
     base, space = prepared.base, Space(prepared.base)
     if not space.axes:
@@ -78,8 +79,17 @@ def tune_config(prepared: Prepared, metric: str, mode: str, nodes: Sequence[Node
     return tune.TuneConfig(
         metric=metric, mode=mode, reuse_actors=True, trial_dirname_creator=_folder,
         scheduler=trial_scheduler(base), num_samples=prepared.trials if space.searched else 1,
-        max_concurrent_trials=None if pausing(base) else prepared.at_once,
-        search_alg=searcher(space, base.sweep, metric, mode, Judge(base, tuple(nodes))) if space.searched else None)
+        max_concurrent_trials=None if pausing(base.sweep) else prepared.at_once,
+        search_alg=searcher(space, base.sweep, metric, mode, Judge(space)) if space.searched else None)
+
+
+def checkpoint_config(experiment: Experiment, metric: str, mode: str) -> tune.CheckpointConfig:
+    """Which checkpoints Tune keeps of a trial: the best, or, for pbt to clone, the newest."""
+    kept, score = experiment.checkpoint.keep_best, (metric, mode)
+    if experiment.sweep.scheduler.name == "pbt":
+        kept, score = max(kept, experiment.sweep.scheduler.perturbation_epochs + 1), (TIME, "max")
+    return tune.CheckpointConfig(num_to_keep=kept, checkpoint_score_attribute=score[0], checkpoint_score_order=score[1],
+                                 checkpoint_frequency=1, checkpoint_at_end=True)
 
 
 def _folder(trial: Any) -> str:
@@ -87,13 +97,13 @@ def _folder(trial: Any) -> str:
 
 
 class Judge:
-    """Judges the points of a search library, and tells the watch."""
+    """Judges the points of a search library on the cluster as it is then, and tells the watch."""
 
-    def __init__(self, base: Experiment, nodes: Sequence[NodeResources]) -> None:
-        self._base, self._nodes = base, nodes
+    def __init__(self, space: Space) -> None:
+        self._space = space
 
     def __call__(self, number: int, point: Point) -> Cell:
-        cell = judge(Space(self._base), number, point, self._nodes)
+        cell = judge(self._space, number, point, cluster_nodes())
         if Watch.current:
             Watch.current.on_cell(cell)
         return cell
@@ -105,19 +115,24 @@ class Fair:
     """What raymx adds to a trial scheduler of Tune's: a trial whose loss is no number any more is stopped; and between
     two trials the warm processes are given up when another job has been waiting for their place."""
 
+    _yields_until = 0.0         # while it gives others the time to be placed
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        if not trial.is_finished():     # else of a run that is resumed: others would wait for its results
+            super().on_trial_add(tune_controller, trial)                            # type: ignore[misc]
+
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         decision: str = super().on_trial_result(tune_controller, trial, result)     # type: ignore[misc]
         if hopeless(result):
             decision = TrialScheduler.STOP
-        if decision == TrialScheduler.STOP and Watch.current:
+        at_its_end = result.get(TIME, 0) >= trial.config["experiment"]["training"]["epochs"]
+        if decision == TrialScheduler.STOP and not at_its_end and Watch.current:
             Watch.current.stopped(trial.trial_id)
         return decision
 
-    _yields_until = 0.0         # while it gives others the time to be placed
-
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         super().on_trial_complete(tune_controller, trial, result)                   # type: ignore[misc]
-        yields = must_yield(*trial.config["yields"])
+        yields = must_yield(*trial.config["cluster"]["yields"])
         tune_controller._reuse_actors = not yields
         if yields:
             self._yields_until = time.monotonic() + YIELD_S
@@ -154,7 +169,38 @@ class FairMedian(Fair, MedianStoppingRule):
 
 
 class FairPBT(Fair, PopulationBasedTraining):
-    """Clones the best trials in place of the worst, with other settings."""
+    """Clones the best trials in place of the worst, with other settings, all in step with each other."""
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        PopulationBasedTraining.on_trial_add(self, tune_controller, trial)      # it wants to know finished ones too
+        if trial.is_finished():
+            tune_controller._tune_controller._live_trials.discard(trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        decision = super().on_trial_result(tune_controller, trial, result)
+        self._go_on_without(tune_controller, None)      # in a run that is resumed the next step may lie behind them
+        return decision
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_error(tune_controller, trial)
+        tune_controller._live_trials.discard(trial)     # Tune leaves it in, and the others would wait for it
+        self._go_on_without(tune_controller, trial)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        super().on_trial_complete(tune_controller, trial, result)
+        self._go_on_without(tune_controller, trial)
+
+    def _go_on_without(self, tune_controller: Any, gone: Any) -> None:
+        """Where all others are paused until it has done as much as they have: let them go on."""
+        others = [trial for trial in tune_controller.get_live_trials() if trial is not gone]
+        if others and all(self._trial_state[trial].last_train_time >= self._next_perturbation_sync for trial in others):
+            self._next_perturbation_sync += self._perturbation_interval
+
+    def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
+        own = trial.config["point"]
+        super()._exploit(tune_controller, trial, trial_to_clone)
+        cloned = {**trial.config["point"], "cell": own["cell"], "repeat": own["repeat"]}
+        trial.set_config({**trial.config, "point": cloned})
 
 
 def hopeless(result: Mapping[str, Any]) -> bool:
@@ -200,7 +246,7 @@ class _Explore:
         space, point = Space(base), config["point"]
         axes = {axis.key: axis.bounded(point["axes"][axis.key]) for axis in space.axes}
         for _ in range(PERTURBATION_TRIES):
-            if not _impossible(space, axes, config["gpus_available"]):
+            if not _impossible(space, axes, config["cluster"]["gpus_available"]):
                 break
             axes = {axis.key: axis.draw(self._numbers) for axis in space.axes}
         return {**config, "point": {**point, "axes": axes}}
@@ -227,7 +273,7 @@ class Checked(Searcher):
         self.searcher = searcher
         self._judge, self._most = judge, most
         self._number = self._possible = 0
-        self._names: dict[str, str] = {}        # of trials, as the library knows them
+        self._names: dict[str, str] = {}        # of trials that have not ended, as the library knows them
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         if self._possible == self._most:
@@ -244,20 +290,28 @@ class Checked(Searcher):
                 self._names[trial_id] = name
                 return {"point": {"axes": dict(cell.point), "cell": cell.number, "repeat": 0}}
             self.searcher.on_trial_complete(name, error=True)
+        if Watch.current:
+            Watch.current.warn(f"the search ends: {SUGGESTION_TRIES} points in a row could not run")
         return Searcher.FINISHED
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        self.searcher.on_trial_result(self._names[trial_id], result)
+        if trial_id in self._names and self.metric in result:       # a row of an interrupted epoch may lack it
+            self.searcher.on_trial_result(self._names[trial_id], result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.searcher.on_trial_complete(self._names[trial_id], result=result, error=error)
+        name = self._names.pop(trial_id, None)
+        if name is not None:            # else a trial that is run again: the library has been told before
+            known = result if result and self.metric in result else None
+            self.searcher.on_trial_complete(name, result=known, error=error or known is None)
 
     def on_pause(self, trial_id: str) -> None:
         """HyperBandForBOHB's word to TuneBOHB."""
-        self.searcher.on_pause(self._names[trial_id])
+        if trial_id in self._names:
+            self.searcher.on_pause(self._names[trial_id])
 
     def on_unpause(self, trial_id: str) -> None:
-        self.searcher.on_unpause(self._names[trial_id])
+        if trial_id in self._names:
+            self.searcher.on_unpause(self._names[trial_id])
 
     def set_search_properties(self, *_: Any, **__: Any) -> bool:
         """The library was given space, metric and mode when it was made."""

@@ -46,8 +46,6 @@ class MLflow(MLflowLoggerCallback):
     """Rows and parameters of all trials, into one MLflow experiment. Its state is for a run that is resumed."""
 
     def __init__(self, uri: str, experiment_name: str, run_folder_name: str) -> None:
-        for name, value in _HTTP.items():
-            os.environ.setdefault(name, value)
         super().__init__(tracking_uri=uri, experiment_name=experiment_name)
         self._folder = run_folder_name
         self._runs: dict[str, _Run] = {}        # by trial
@@ -55,6 +53,8 @@ class MLflow(MLflowLoggerCallback):
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Tune's, once Ray runs. Raises ExperimentError when MLflow cannot use its URI."""
+        for name, value in _HTTP.items():
+            os.environ.setdefault(name, value)
         try:
             super().setup(*args, **kwargs)
         except Exception as error:

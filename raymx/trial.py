@@ -48,7 +48,7 @@ class Trial(tune.Trainable):
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> tune.PlacementGroupFactory:
         """The trial's least resources as one placement group, which Tune schedules whole."""
-        plan = placement.with_spare(placement.plan(*experiment_of(config)), config["spare_cpus"])
+        plan = placement.with_spare(placement.plan(*experiment_of(config)), config["cluster"]["spare_cpus"])
         return tune.PlacementGroupFactory([dict(bundle) for bundle in plan.bundles], strategy=plan.strategy)
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -60,7 +60,10 @@ class Trial(tune.Trainable):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """End this generation in good order; the next one is formed in the same warm processes."""
         begun = time.monotonic()
-        self._crew.group.dissolve()
+        try:
+            self._crew.group.dissolve()
+        except (RayError, RaymxError):      # of the trial before, which has ended: this one begins with new processes
+            self._crew.kill()
         self._leave_checkpoints()
         self._configure(new_config)
         self._crew.start()

@@ -17,6 +17,7 @@ from raymx import results, rules
 from raymx.cells import Cell, Prepared, gpus_of
 from raymx.cluster import placement
 from raymx.config import Experiment
+from raymx.errors import ExperimentError
 from raymx.space import Point, Space, label, repeat_of
 from raymx.training import schedule
 
@@ -72,7 +73,7 @@ class Trials:
         self._records: dict[str, Record] = {}
         self._folders: dict[str, str] = {}
         self._cells = list(prepared.cells)
-        self._started = time.time()
+        self._started, self._problem = time.time(), ""
 
     @property
     def records(self) -> Mapping[str, Record]:
@@ -105,8 +106,8 @@ class Trials:
         """A trial has its place, for the first time or again; its config may have changed since."""
         point, repeat = config["point"], repeat_of(config)
         experiment = self._space.at(point["axes"], repeat)
-        plan = placement.plan(experiment, gpus_of(experiment, config["gpus_per_worker"]))
-        gpus, cpus = placement.size(placement.with_spare(plan, config["spare_cpus"]))
+        plan = placement.plan(experiment, gpus_of(experiment, config["cluster"]["gpus_per_worker"]))
+        gpus, cpus = placement.size(placement.with_spare(plan, config["cluster"]["spare_cpus"]))
         new = Record(trial_id, point["cell"], repeat, point["axes"], experiment, cpus, gpus)
         old = self._records.get(trial_id) or self._read(new, folder)
         self._folders[trial_id] = folder
@@ -136,8 +137,17 @@ class Trials:
         return record
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        results.write(self._storage, os.path.join(self._folder, os.path.dirname(name)), os.path.basename(name),
-                      json.dumps(content, indent=1) + "\n")
+        """A file that cannot be written now is a warning, and is written with the next change."""
+        try:
+            results.write(self._storage, os.path.join(self._folder, os.path.dirname(name)), os.path.basename(name),
+                          json.dumps(content, indent=1) + "\n")
+        except ExperimentError as error:
+            self._problem = str(error)
+
+    def take_problem(self) -> str:
+        """Why a file could not be written, once; "" when all were."""
+        problem, self._problem = self._problem, ""
+        return problem
 
 
 def _cell(cell: Cell) -> dict[str, Any]:

@@ -73,9 +73,16 @@ class Watch:
 
     def on_start(self, trial: Any) -> None:
         """Every time that it gets its place: in a new process or in one that another trial has left."""
-        self._trials[trial.trial_id] = trial
         trial.max_failures = LAST if trial.trial_id in self._given_up else FOR_EVER
-        self._display.trial(self._written.begun(trial.trial_id, trial.storage.trial_dir_name, trial.config))
+        self._begun(trial)
+
+    def _begun(self, trial: Any) -> None:
+        record = self._written.begun(trial.trial_id, trial.storage.trial_dir_name, trial.config)
+        self._trials[trial.trial_id] = trial
+        self._display.trial(record)
+
+    def warn(self, text: str) -> None:
+        self._display.warnings([text])
 
     def _give_up(self, trial_id: str) -> None:
         self._given_up.add(trial_id)
@@ -100,6 +107,8 @@ class Watch:
     def on_error(self, trial: Any) -> None:
         """The trial has failed for good."""
         self.on_end(trial)
+        if trial.trial_id not in self._written.records:     # it failed before it had its place
+            self._begun(trial)
         self._over(trial.trial_id, "failed", str(results.root_cause(trial.get_pickled_error() or trial.get_error())))
 
     def on_complete(self, trial: Any) -> None:
@@ -148,6 +157,8 @@ class Watch:
                 self._look_once()
 
     def _look_once(self) -> None:
+        if problem := self._written.take_problem():
+            self.warn(problem)
         phases = {trial_id: self._show(trial_id) for trial_id in self._running()}
         self._display.refresh()
         if self._interrupt.requested and not self._asked_at:

@@ -22,17 +22,19 @@ from raymx.data.pack import pack_arrays
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
-MANY = int(os.environ.get("RAYMX_SWEEP_TRIALS", "30"))     # 200 is a long test
+MANY = int(os.environ.get("RAYMX_SWEEP_TRIALS", "20"))     # 200 is a long test
 STUDENT_975 = {1: 12.706205, 2: 4.302653}       # from a printed table
 NETS = '''
 import os
 import time
 
+import numpy as np
 from mxnet.gluon import nn
 
 
-def mlp(classes, broken=False, pause_s=0.0):
-    if broken and not os.path.exists(broken):
+def mlp(classes, broken=False, broken_for_seed=0, pause_s=0.0):
+    first = np.random.rand()        # raymx has seeded it
+    if (broken and not os.path.exists(broken)) or first == np.random.RandomState(broken_for_seed).rand():
         raise ValueError("this net is broken")
     time.sleep(pause_s)
     net = nn.HybridSequential()
@@ -215,6 +217,29 @@ def test_pbt_clones_the_best(folder: Path, tmp_path: Path) -> None:
     configs = [{json.loads(line)["config"]["point"]["axes"]["training.base_lr"] for line in
                 (one["folder"] / "result.json").read_text().splitlines()} for one in found]
     assert any(len(rates) > 1 for rates in configs)         # one was cloned
+
+
+def test_pbt_goes_on_without_a_trial_that_fails(folder: Path, tmp_path: Path) -> None:
+    made = command(folder, tmp_path, {"training.base_lr": grid(0.1, 0.2)}, epochs=3, scheduler="pbt", repeats=2,
+                   options={"broken_for_seed": 2})
+    assert made.wait() == 1
+    assert "2 of 4 trials failed" in made.err
+    assert {(one["seed"], one["state"]) for one in records(the_run(tmp_path / "runs"))} == {
+        (1, "finished"), (2, "failed")}
+
+
+@pytest.mark.parametrize("scheduler", ["hyperband", "pbt"])
+def test_a_sweep_that_pauses_trials_is_resumed(folder: Path, tmp_path: Path, scheduler: str) -> None:
+    made = command(folder, tmp_path, {"training.base_lr": grid(0.1, 0.2, 0.3)}, epochs=3, scheduler=scheduler,
+                   options={"pause_s": 1.5})
+    wait_until(lambda: len(list((tmp_path / "runs").glob("*/Trial_*/checkpoint_*"))) >= 4, 120, "some epochs")
+    made.process.send_signal(signal.SIGINT)
+    assert made.wait() == 130, made.err
+    run = the_run(tmp_path / "runs")
+    again = Command("--resume", run, cwd=tmp_path)
+    assert again.wait(120) == 0, again.err
+    assert all(one["state"] in ("finished", "stopped") for one in records(run))
+    assert len(records(run)) == 3
 
 
 @pytest.mark.parametrize("search", ["optuna", "hyperopt", "bohb"])

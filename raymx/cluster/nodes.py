@@ -21,6 +21,8 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
+from raymx.cluster.placement import NodeResources
+
 SLOT_NAME = "raymx-slot-"
 PROBE_TIMEOUT_S = 1.0
 
@@ -60,6 +62,12 @@ class Nodes:
         if not node:
             return "pending"
         return "lost" if node not in self.addresses else "draining" if node in self.draining else "ready"
+
+
+def cluster_nodes() -> list[NodeResources]:
+    """What each node has that lives."""
+    return [NodeResources(node["NodeManagerAddress"], node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0))
+            for node in ray.nodes() if node["Alive"]]
 
 
 def _reachable(node: Mapping[str, Any]) -> bool:

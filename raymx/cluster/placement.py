@@ -139,11 +139,12 @@ def at_once(plan: Plan, nodes: Sequence[NodeResources], most: int = 1000) -> int
 def apart(plan: Plan, nodes: Sequence[NodeResources]) -> tuple[int, float]:
     """How many of such trials fit so that no two share a node, and the CPUs to add to each so that none do.
 
-    A trial that fits on one node is made larger than half of the largest one.
+    A trial that fits on one node is made larger than half of the largest one. Those that need several may share some.
     """
     used = _nodes_used(plan, nodes)
     if used is None or len(used) > 1:
-        return (0 if used is None else max(1, len(nodes) // len(used))), 0.0
+        smallest = min(bundle["CPU"] for bundle in plan.bundles)
+        return (0 if used is None else max(1, sum(node.cpu >= smallest for node in nodes) // len(used))), 0.0
     needs = _totals(plan)[0]
     holders = [node for node in nodes if _nodes_used(plan, [node])]
     spare = max(0.0, math.floor(max(node.cpu for node in holders) / 2) + 1 - needs) if len(holders) > 1 else 0.0
@@ -190,7 +191,7 @@ def _room(plan: Plan, free: Sequence[NodeResources]) -> bool:
     return _nodes_used(plan, free, plan.max_slots) is not None
 
 
-def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] | None) -> str:
+def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] | None, *, trials: int = 1) -> str:
     """A table of who needs what, and whether it fits ``nodes`` (None: no cluster, raymx starts a Ray of its own)."""
     roles = plan.roles
     place = "a bundle of its own" if roles.dedicated_servers else "beside a worker"
@@ -208,13 +209,14 @@ def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] 
     data_cpus = experiment.data.read_cpus
     return "\n".join((*table, f"A worker's CPUs include {data_cpus:g} for reading data.",
                       *([f"{roles.workers_in_words}{_growth(roles)}."] if plan.max_slots else []),
-                      _verdict(plan, nodes)))
+                      _verdict(plan, nodes, trials)))
 
 
-def _verdict(plan: Plan, nodes: Sequence[NodeResources] | None) -> str:
+def _verdict(plan: Plan, nodes: Sequence[NodeResources] | None, trials: int) -> str:
     if nodes is None:
         more = ", or one a core where that is more" if plan.max_slots else ""
-        return f"No cluster given: raymx starts a Ray on this machine with {logical_cpus(plan)} logical CPUs{more}."
+        cpus = logical_cpus(plan) * trials
+        return f"No cluster given: raymx starts a Ray on this machine with {cpus} logical CPUs{more}."
     used = _nodes_used(plan, nodes)
     if used is None:
         return "\n".join(("It does not fit.", f"There: {_nodes_in_words(nodes)}", *_advice(plan, nodes)))
