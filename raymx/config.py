@@ -23,7 +23,8 @@ from raymx import yaml_text
 from raymx.errors import ExperimentError
 from raymx.names import did_you_mean, nearest
 from raymx.references import data_problem, reference_problem
-from raymx.schema import Experiment, Section, show
+from raymx.schema import Experiment
+from raymx.values import Section, show
 
 __all__ = ["FLAGS", "Experiment", "check_files", "load_experiment", "parse_experiment", "to_yaml"]
 

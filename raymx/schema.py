@@ -6,14 +6,11 @@ and true is not 1. ``config.py`` reads files into these and turns what pydantic 
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Discriminator,
@@ -26,122 +23,36 @@ from pydantic import (
 
 from raymx import names
 from raymx.names import did_you_mean
-
-RESERVED_ENV = {
-    "DMLC_ROLE": "raymx gives every role its own",
-    "DMLC_PS_ROOT_URI": "raymx takes the address of the KVStore scheduler's node",
-    "DMLC_PS_ROOT_PORT": "raymx takes a free port on the KVStore scheduler's node",
-    "DMLC_NUM_WORKER": "set resources.workers",
-    "DMLC_NUM_SERVER": "set kvstore.servers",
-    "DMLC_NODE_HOST": "raymx takes the address of each role's node; choose a network with kvstore.interface",
-    "DMLC_LOCAL": "set kvstore.unix_sockets",
-    "DMLC_RANK": "ps-lite writes it when a generation forms",
-    "PORT": "raymx and ps-lite pick a free port for each role",
-}
-"""Environment variables that ``kvstore.env`` may not set, and what decides them."""
-
-AUTO_CACHE_BYTES = 512 << 20
-"""What ``data.cache: auto`` stands for: a worker keeps decoded images up to this size."""
-
-ENV_PREFIXES = ("DMLC_", "PS_", "MXNET_", "OMP_")
-
-
-def show(value: object) -> str:
-    """A value as a reader of YAML would write it, on one line, cut to 60 characters."""
-    if value is None or isinstance(value, bool | str):
-        text = json.dumps(value, ensure_ascii=False)
-    else:
-        text = str(list(value) if isinstance(value, tuple) else value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-# --- types of values: the description is what a message says is allowed ---------------------------------------------
-
-def _as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _one_of(known: tuple[str, ...], provider: str) -> AfterValidator:
-    """A name out of ``known``, or ``module:name`` for the user's own."""
-    def check(value: str) -> str:
-        if value in known or names.REFERENCE.fullmatch(value):
-            return value
-        raise ValueError(f"{provider} has no such name{did_you_mean(value, known) or '.'}"
-                         f" Use module:name for one of your own, or one of {', '.join(known)}")
-    return AfterValidator(check)
-
-
-def _reference(value: str | None) -> str | None:
-    if value is None or names.REFERENCE.fullmatch(value):
-        return value
-    raise ValueError("it must be module:name of a function of your own, or null")
-
-
-Reference = Annotated[str | None, AfterValidator(_reference), Field(description="module:name of your own, or null")]
-
-
-def _own_or(known: tuple[str, ...]) -> Any:
-    return Field(description=f"module:name of your own, or one of {', '.join(known)}")
-
-
-Count = Annotated[int, Field(ge=1, description="a whole number, at least 1")]
-Positive = Annotated[float, Field(gt=0, description="a number above 0")]
-NotNegative = Annotated[float, Field(ge=0, description="a number, at least 0")]
-Fraction = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
-Number = Annotated[float, Field(description="a number")]
-Text = Annotated[str, Field(min_length=1, description="text")]
-Flag = Annotated[bool, Field(description="true or false")]
-AutoFlag = Annotated[Literal["auto"] | bool, Field(description="auto, true or false")]
-Paths = Annotated[Text | Annotated[tuple[Text, ...], Field(min_length=1)], BeforeValidator(_as_tuple),
-                  Field(description="a path, or a list of paths")]
-PerChannel = Annotated[float | tuple[float, ...], BeforeValidator(_as_tuple),
-                       Field(description="a number, or a list with one number a channel")]
-
-
-def _env_text(name: str, value: object) -> object:
-    """Text for the environment; YAML's true is 1 for atoi in ps-lite and MXNet, but ``true`` for OpenMP."""
-    if isinstance(value, bool):
-        return str(value).lower() if str(name).startswith("OMP_") else str(int(value))
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _env_texts(value: object) -> object:
-    return {name: _env_text(name, item) for name, item in value.items()} if isinstance(value, dict) else value
-
-
-def _check_env(value: dict[str, str]) -> dict[str, str]:
-    for name, item in value.items():
-        if name in RESERVED_ENV:
-            raise ValueError(f"{name} is not yours to set: {RESERVED_ENV[name]}")
-        if not name.startswith(ENV_PREFIXES):
-            raise ValueError(f"{name} cannot be set here: names begin with {', '.join(ENV_PREFIXES)}")
-        if name == "MXNET_KVSTORE_BIGARRAY_BOUND" and not re.fullmatch("[1-9][0-9]*", item):
-            raise ValueError(f"{name} must be a whole number of elements, at least 1")
-    return value
-
-
-EnvVars = Annotated[dict[str, str], BeforeValidator(_env_texts), AfterValidator(_check_env),
-                    Field(description="a mapping of environment variables to their values")]
-
-
-# --- the sections ---------------------------------------------------------------------------------------------------
-
-class Section(BaseModel):
-    """One section of the experiment file: frozen, no unknown keys, no conversion of types."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+from raymx.sweep_schema import Sweep
+from raymx.values import (
+    AUTO_CACHE_BYTES,
+    AutoFlag,
+    Count,
+    EnvVars,
+    Flag,
+    Fraction,
+    NotNegative,
+    Paths,
+    PerChannel,
+    Positive,
+    Reference,
+    Section,
+    Text,
+    as_tuple,
+    one_of,
+    own_or,
+    show,
+)
 
 
 class Model(Section):
     """The net and what it is trained and judged by."""
 
-    net: Annotated[str, _one_of(names.MODEL_ZOO, "Gluon's model zoo"), _own_or(names.MODEL_ZOO)]
+    net: Annotated[str, one_of(names.MODEL_ZOO, "Gluon's model zoo"), own_or(names.MODEL_ZOO)]
     classes: Count
     options: Annotated[dict[str, Any], Field(description="a mapping of keyword arguments of the net function")] = {}
-    loss: Annotated[str, _one_of(names.LOSSES, "raymx"), _own_or(names.LOSSES)] = "softmax_cross_entropy"
-    metric: Annotated[str, _one_of(names.METRICS, "raymx"), _own_or(names.METRICS)] = "accuracy"
+    loss: Annotated[str, one_of(names.LOSSES, "raymx"), own_or(names.LOSSES)] = "softmax_cross_entropy"
+    metric: Annotated[str, one_of(names.METRICS, "raymx"), own_or(names.METRICS)] = "accuracy"
     initializer: Literal["xavier", "msra", "normal", "uniform", "none"] = "xavier"
     hybridize: AutoFlag = "auto"
 
@@ -189,7 +100,7 @@ class Data(Section):
 
     train: Paths
     validation: Annotated[Paths | None, Field(description="a path, a list of paths, or null for none")] = None
-    image_shape: Annotated[tuple[Literal[1, 3], Count, Count], BeforeValidator(_as_tuple),
+    image_shape: Annotated[tuple[Literal[1, 3], Count, Count], BeforeValidator(as_tuple),
                            Field(description="[channels, height, width] with 1 or 3 channels")]
     mean: PerChannel = 0.0
     std: PerChannel = 255.0
@@ -236,7 +147,7 @@ class Optimizer(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    name: Annotated[str, _one_of(tuple(names.OPTIMIZERS), "MXNet 1.9.1"), _own_or(tuple(names.OPTIMIZERS))] = "sgd"
+    name: Annotated[str, one_of(tuple(names.OPTIMIZERS), "MXNet 1.9.1"), own_or(tuple(names.OPTIMIZERS))] = "sgd"
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -266,7 +177,7 @@ class Decay(Section):
     """How the learning rate falls after warmup."""
 
     type: Literal["none", "cosine", "step", "poly"] = "none"
-    epochs: Annotated[tuple[Positive, ...], BeforeValidator(_as_tuple),
+    epochs: Annotated[tuple[Positive, ...], BeforeValidator(as_tuple),
                       Field(description="a list of epochs (numbers above 0)")] = ()
     factor: Positive = 0.1
     power: Positive = 2.0
@@ -289,7 +200,7 @@ class Training(Section):
     async_lr_factor: Positive = 0.75
     async_warmup_factor: Annotated[float, Field(ge=1, description="a number, at least 1")] = 2.0
     seed: Annotated[int, Field(ge=0, lt=2**31, description="a whole number from 0 to 2147483647")] = 1
-    loop: Annotated[str, _one_of(("default",), "raymx"), _own_or(("default",))] = "default"
+    loop: Annotated[str, one_of(("default",), "raymx"), own_or(("default",))] = "default"
 
 
 class Precision(Section):
@@ -449,78 +360,6 @@ class Checkpoint(Section):
     keep_best: Count = 2
     metric: Annotated[Text | None, Field(description="the name of a reported metric, or null")] = None
     mode: Literal["max", "min"] | None = None
-
-
-class TrialScheduler(Section):
-    """Who stops, pauses or clones trials before their end; numbers are epochs."""
-
-    name: Literal["fifo", "asha", "hyperband", "pbt", "median"] = "fifo"
-    grace_epochs: Count = 1
-    reduction_factor: Annotated[float, Field(gt=1, description="a number above 1")] = 3.0
-    perturbation_epochs: Count = 1
-
-
-class Objective(Section):
-    """What a sweep is after; ``metric`` null is the validation metric."""
-
-    metric: Annotated[Text | None, Field(description="the name of a reported metric, or null")] = None
-    mode: Literal["max", "min"] | None = None
-
-
-class Price(Section):
-    """What an hour of one CPU and of one GPU costs, in any currency."""
-
-    cpu: NotNegative = 0.0
-    gpu: NotNegative = 0.0
-
-
-class Sweep(Section):
-    """Which settings are tried, how often, and by what trials are compared. With an empty ``space`` it is one run."""
-
-    space: Annotated[dict[str, Any], Field(description=(
-        "a mapping of keys such as precision.dtype to {grid: [...]}, {choice: [...]}, {uniform: [low, high]}, "
-        "{loguniform: [low, high]} or {randint: [low, high]}"))] = {}
-    repeats: Count = 1
-    samples: Annotated[Count | Literal["auto"], Field(description="a whole number, at least 1, or auto")] = "auto"
-    search: Literal["grid", "random", "optuna", "bohb", "hyperopt"] = "grid"
-    scheduler: TrialScheduler = TrialScheduler()
-    max_concurrent_trials: Annotated[Count | Literal["auto"], Field(
-        description="a whole number, at least 1, or auto")] = "auto"
-    max_share: Annotated[float, Field(gt=0, le=1, description="a number above 0, at most 1")] = 1.0
-    priority: Annotated[int, Field(description="a whole number")] = 0
-    yield_after_s: NotNegative = 30.0
-    objective: Objective = Objective()
-    price_per_hour: Price = Price()
-    seed: Annotated[int, Field(ge=0, lt=2**31, description="a whole number from 0 to 2147483647")] = 1
-
-    @model_validator(mode="after")
-    def _axes(self) -> Sweep:
-        problems = [f"sweep.space.{key} {problem}" for key, value in self.space.items()
-                    if (problem := _axis_problem(value))]
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
-
-
-AXIS_KINDS = ("grid", "choice", "uniform", "loguniform", "randint")
-
-
-def _axis_problem(value: object) -> str:
-    """What is wrong with one axis of a sweep, or ""."""
-    if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in AXIS_KINDS:
-        return (f"is {show(value)}: it must be one of {{grid: [...]}}, {{choice: [...]}}, {{uniform: [low, high]}}, "
-                "{loguniform: [low, high]}, {randint: [low, high]}")
-    kind, given = next(iter(value.items()))
-    if kind in ("grid", "choice"):
-        return "" if isinstance(given, list) and given else f"is {show(value)}: {kind} takes a list of values"
-    kinds = int if kind == "randint" else (int, float)
-    numbers = isinstance(given, list) and len(given) == 2 and all(
-        isinstance(end, kinds) and not isinstance(end, bool) for end in given)
-    if not numbers or not given[0] < given[1] or (kind == "loguniform" and given[0] <= 0):
-        more = " above 0" if kind == "loguniform" else ""
-        whole = "whole " if kind == "randint" else ""
-        return f"is {show(value)}: {kind} takes two {whole}numbers{more}, the lower one first"
-    return ""
 
 
 class Experiment(Section):

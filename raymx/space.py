@@ -23,7 +23,8 @@ from typing import Any
 from raymx import rules
 from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError
-from raymx.schema import Sweep, show
+from raymx.sweep_schema import Sweep
+from raymx.values import show
 
 BATCH_LR = "batch_lr"
 PAUSING = ("hyperband", "pbt")      # trial schedulers that pause trials, so that more begin than run at once

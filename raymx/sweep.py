@@ -31,8 +31,8 @@ from raymx.cluster.nodes import cluster_nodes
 from raymx.cluster.waiting import anybody_waits, must_yield
 from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError
-from raymx.schema import Sweep
 from raymx.space import Axis, Point, Space, pausing, short, trial_config, verdict
+from raymx.sweep_schema import Sweep
 from raymx.watch import Watch
 
 TIME = "epoch"                  # what trials are compared by

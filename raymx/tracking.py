@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 from raymx.config import Experiment
 from raymx.errors import ExperimentError
-from raymx.schema import show
 from raymx.space import repeat_of
+from raymx.values import show
 
 if TYPE_CHECKING:
     from ray import tune
