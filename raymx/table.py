@@ -120,7 +120,8 @@ class Board:
         hidden = len(states) - MOST_ROWS
         parts += [f"{hidden} not shown"] if hidden > 0 else []
         left = self.left_s(now)
-        return ", ".join(parts) + ("" if math.isnan(left) else f"; about {duration(left)} left")
+        known = not math.isnan(left) and self.ended < self.planned
+        return ", ".join(parts) + (f"; about {duration(left)} left" if known else "")
 
 
 class SweepDisplay(Display):
@@ -194,8 +195,9 @@ class SweepDisplay(Display):
             self._console.print(as_rich(self._board, time.time()))
         best = summary["best"]
         self.say(f"{summary['state']} after {summary['wall_s']:.0f} s" + (
-            f": best {best['metric']} {best['value']:.4f} with {in_words(best['axes'])}" if best else ""))
-        if summary.get("findings"):
+            f": best {best['metric']} {best['value']:.4f} with {in_words(best['axes'])}"
+            if best and "findings" not in summary else ""))
+        if "findings" in summary:
             self.say(summary["findings"])
         for name in ("report", "parameters"):
             if summary.get(name):
