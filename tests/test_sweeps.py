@@ -202,12 +202,6 @@ def test_asha_stops_bad_trials_and_a_loss_that_is_nan(folder: Path, tmp_path: Pa
     assert "loss is NaN" in made.out
 
 
-def test_hyperband_pauses(folder: Path, tmp_path: Path) -> None:
-    made = command(folder, tmp_path, {"training.base_lr": grid(0.3, 1e-4, 0.2)}, epochs=3, scheduler="hyperband")
-    assert made.wait() == 0, made.err
-    assert all(one["state"] in ("finished", "stopped") for one in records(the_run(tmp_path / "runs")))
-
-
 def test_pbt_clones_the_best(folder: Path, tmp_path: Path) -> None:
     made = command(folder, tmp_path, {"training.base_lr": grid(1e-4, 2e-4, 3e-4, 0.3)}, epochs=4, scheduler="pbt")
     assert made.wait() == 0, made.err
@@ -272,7 +266,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_two_sweeps_on_one_cluster(folder: Path, tmp_path: Path, cluster: str) -> None:
     """The second one gets its turn before the first one ends, although there is room for one trial only."""
-    space, both = {"training.base_lr": grid(0.1, 0.2, 0.3, 0.4)}, []
+    space, both = {"training.base_lr": grid(0.1, 0.2, 0.3)}, []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         both.append(command(folder, tmp_path / name, space, "--address", cluster, epochs=3, options={"pause_s": 2.0},
@@ -280,7 +274,7 @@ def test_two_sweeps_on_one_cluster(folder: Path, tmp_path: Path, cluster: str) -
     for one in both:
         assert one.wait(240) == 0, one.err
     first, second = (records(the_run(tmp_path / name / "runs")) for name in ("one", "two"))
-    assert len(first) == len(second) == 4
+    assert len(first) == len(second) == 3
     assert min(one["started"] for one in second) < max(one["ended"] for one in first)
     assert min(one["started"] for one in first) < max(one["ended"] for one in second)
 
