@@ -46,7 +46,7 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
         nodes = cluster_nodes()
         prepared = cells.prepare(experiment, nodes, free_now())
     else:
-        prepared = prepare_here(experiment)
+        prepared = prepare_here(experiment, max(needed_cpus(experiment), len(os.sched_getaffinity(0))))
     if experiment.sweep.space:
         print(cells.describe(prepared))
     plan = placement.with_spare(prepared.plan, prepared.spare_cpus)
@@ -56,17 +56,17 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
     return EXIT_OK
 
 
-def prepare_here(experiment: Experiment) -> Prepared:
-    """As a Ray started on this machine would run it: with the machine's GPUs, and as many logical CPUs as it needs."""
+def prepare_here(experiment: Experiment, cpus: int) -> Prepared:
+    """As a Ray started on this machine would run it, with the machine's GPUs, and so many logical CPUs free."""
     gpus = len(glob.glob("/dev/nvidia[0-9]*"))
-    anything = [NodeResources("this machine", math.inf, gpus)]
-    prepared = cells.prepare(experiment, anything, anything)
-    return cells.prepare(experiment, anything, [NodeResources("this machine", logical_cpus(prepared), gpus)])
+    return cells.prepare(experiment, [NodeResources("this machine", math.inf, gpus)],
+                         [NodeResources("this machine", cpus, gpus)])
 
 
-def logical_cpus(prepared: Prepared) -> int:
-    """Of a Ray that is started for a run alone: what its trials need, or one a core."""
-    return max(placement.logical_cpus(prepared.plan) * prepared.at_once, len(os.sched_getaffinity(0)))
+def needed_cpus(experiment: Experiment) -> int:
+    """Logical CPUs that a run's trials need; ``data.cpus: auto`` is 1 where nothing is free."""
+    prepared = prepare_here(experiment, 0)
+    return placement.logical_cpus(prepared.plan) * prepared.at_once
 
 
 def cluster_address(address: str | None) -> str | None:
@@ -97,8 +97,8 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
                 f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
                 f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}") from None
         return ""
-    prepared, cores = prepare_here(experiment), len(os.sched_getaffinity(0))
-    needed, cpus = placement.logical_cpus(prepared.plan) * prepared.at_once, logical_cpus(prepared)
+    needed, cores = needed_cpus(experiment), len(os.sched_getaffinity(0))
+    cpus = max(needed, cores)
     # Ray ends idle processes beyond one a CPU, and counts actors too: the data streams would start theirs every epoch.
     os.environ.setdefault("RAY_num_workers_soft_limit", str(4 * cpus))
     import_ahead()
