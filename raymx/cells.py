@@ -69,7 +69,8 @@ def prepare(experiment: Experiment, nodes: Sequence[NodeResources], free: Sequen
     cpus = min((_data_cpus(one, gpus, number, free) for one in possible if one.data.cpus == "auto"), default=None)
     if cpus is not None:
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"cpus": cpus})})
-        possible = [Space(experiment).at(cell.point) for cell in judged if not cell.reason]
+        space = Space(experiment)
+        possible = [space.at(cell.point) for cell in judged if not cell.reason]
     plan = max((_plan(one, gpus) for one in possible), key=placement.size)
     if space.axes:
         number, spare = _concurrency(experiment, [plan], nodes)

@@ -39,7 +39,7 @@ def _check(experiment: Experiment) -> None:
     config.check_files(experiment)
     tracking.check(experiment)
     if experiment.sweep.space:
-        Space(experiment)
+        Space(experiment).check()
         check_installed(experiment.sweep)
     else:
         rules.check(experiment)

@@ -1,8 +1,9 @@
 """The space of a sweep: its axes, the cells in it, and the experiment of each. Pure: no ray, no mxnet.
 
-    space = Space(experiment)                           # ExperimentError when a value of an axis cannot be
-    cells = space.cells()                               # points of the grid, in order
-    experiment = space.at(cells[0], repeat=1)           # an experiment with no sweep of its own
+    space = Space(experiment)
+    space.check()                                       # ExperimentError when a value of an axis cannot be
+    points = space.points()                             # of the grid, in order
+    experiment = space.at(points[0], repeat=1)          # an experiment with no sweep of its own
 
 An axis is a dotted key of the experiment file, or ``batch_lr``: the batch together with the learning rate that
 `raymx.rules.batch_factor` makes of it. Values of grid and choice axes go by a label, which is text: search libraries
@@ -74,14 +75,17 @@ class Axis:
 
 
 class Space:
-    """The axes of an experiment's sweep, checked value by value."""
+    """The axes of an experiment's sweep. Every trial makes one, so they are not checked then: see `check`."""
 
     def __init__(self, experiment: Experiment) -> None:
-        """Raises ExperimentError, a line for each value that the experiment cannot have."""
+        """Raises ExperimentError when an axis has a value twice."""
         self.base = experiment.model_copy(update={"sweep": type(experiment.sweep)()})
         self._sweep = experiment.sweep
         self._raw = self.base.to_dict()
         self.axes = tuple(_axis(key, value) for key, value in experiment.sweep.space.items())
+
+    def check(self) -> None:
+        """Raise ExperimentError, a line for each value that the experiment cannot have; it looks at every value."""
         problems = list(self._problems())
         if problems:
             raise ExperimentError("\n".join(problems))

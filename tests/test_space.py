@@ -128,7 +128,7 @@ def test_a_point_in_words() -> None:
     ({"training.epochs": grid(1, 2)}, {"scheduler": "hyperband", "max_share": 0.5}, "sweep.max_share is 0.5")])
 def test_what_no_sweep_can_be(space: dict[str, Any], sweep: dict[str, Any], message: str) -> None:
     with pytest.raises(ExperimentError) as error:
-        Space(experiment(space, **sweep))
+        Space(experiment(space, **sweep)).check()
     assert message in str(error.value)
 
 
