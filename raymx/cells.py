@@ -14,7 +14,8 @@ from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources, Plan
 from raymx.config import Experiment
 from raymx.errors import ExperimentError, PlacementError
-from raymx.space import Point, Space, in_words, pausing, verdict
+from raymx.space import Point, Space, gpus_of, in_words, pausing, verdict
+from raymx.text import columns
 
 _TRIED = 64                         # points of a search library's space that are looked at beforehand
 
@@ -92,12 +93,6 @@ def judge(space: Space, number: int, point: Point, nodes: Sequence[NodeResources
     return Cell(number, point, reason, tuple(rules.notes(experiment)))
 
 
-def gpus_of(experiment: Experiment, auto: int) -> float:
-    """GPUs of each worker, where ``auto`` is what auto comes to."""
-    asked = experiment.resources.gpus_per_worker
-    return auto if asked == "auto" else asked
-
-
 def _points(space: Space) -> Iterable[Point]:
     return space.draw(_TRIED) if space.searched else space.points()
 
@@ -146,8 +141,7 @@ def describe(prepared: Prepared) -> str:
     rows = [("cell", *(axis.key.rpartition(".")[2] for axis in space.axes), "CPU", "GPU", "verdict")]
     reasons = list(dict.fromkeys(cell.reason for cell in prepared.cells if cell.reason))
     rows += [_row(space, cell, prepared.gpus, reasons) for cell in prepared.cells]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    table = columns(rows)
     if space.searched:
         table = [f"{sweep.search} chooses {space.samples} points of {', '.join(axis.key for axis in space.axes)}"]
     skipped = "" if space.searched else (

@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from raymx import __version__, rules
 from raymx.cells import Prepared
+from raymx.text import count
 from raymx.trials import Record
 
 BAR = 24
@@ -109,7 +110,3 @@ def row_line(row: Mapping[str, Any], epochs: int) -> str:
     speed = row.get("samples_per_sec")
     cost = f"  {speed:,.0f} samples/s" if speed and not math.isnan(speed) else ""
     return f"epoch {row.get('epoch', math.nan):g}/{epochs}  {metrics}{cost}"
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -21,11 +21,12 @@ from raymx.cells import Prepared
 from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
 from raymx.config import Experiment
-from raymx.display import Display, count
+from raymx.display import Display
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
 from raymx.interrupt import Interrupt
 from raymx.options import EXIT_INTERRUPTED, EXIT_OK
 from raymx.table import SweepDisplay
+from raymx.text import count
 from raymx.trials import Trials
 
 PROBE_TIMEOUT_S = 5.0

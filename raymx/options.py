@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
+from collections.abc import Callable
 from functools import partial
 
 from raymx import yaml_text
 from raymx.config import FLAGS
-from raymx.errors import ExperimentError
+from raymx.errors import ExperimentError, RaymxError
 
 EXIT_OK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 130
 
@@ -17,6 +19,20 @@ RESUME_NEWEST = ""
 
 # The values of these flags are text whatever they look like; all others are read as YAML (2 is a number).
 _TEXT_FLAGS = ("--name", "--kv-store", "--dtype", "--gc-type")
+
+
+def exit_code(work: Callable[[], int], interrupted: str = "") -> int:
+    """Do a command's work and give its exit code. Errors of the user's are one message on stderr, as is Ctrl-C, with
+    what it has ``interrupted``.
+    """
+    try:
+        return work()
+    except RaymxError as error:
+        print(f"raymx: error: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print(f"raymx: interrupted{interrupted}", file=sys.stderr)
+        return EXIT_INTERRUPTED
 
 
 def parser() -> argparse.ArgumentParser:

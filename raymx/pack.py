@@ -16,8 +16,8 @@ from raymx.data import listing as listings
 from raymx.data.encoding import COLORS, Images
 from raymx.data.listing import EXTENSIONS, Listing, Split
 from raymx.data.pack import Packed, pack_listing
-from raymx.errors import ExperimentError, RaymxError
-from raymx.options import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK
+from raymx.errors import ExperimentError
+from raymx.options import EXIT_OK, exit_code
 
 _COLOR_NUMBERS = {"1": "rgb", "0": "gray", "-1": "unchanged"}  # im2rec's
 
@@ -106,14 +106,7 @@ def _extension(text: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Errors of the user's are one message on stderr."""
     args = parser().parse_args([_hyphens(text) for text in (sys.argv[1:] if arguments is None else arguments)])
-    try:
-        return _pack(args)
-    except RaymxError as error:
-        print(f"raymx: error: {error}", file=sys.stderr)
-        return EXIT_ERROR
-    except KeyboardInterrupt:
-        print("raymx: interrupted; nothing was written", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    return exit_code(lambda: _pack(args), "; nothing was written")
 
 
 def _hyphens(text: str) -> str:

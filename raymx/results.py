@@ -20,6 +20,7 @@ from raymx.errors import ExperimentError, KVStoreError, RaymxError
 from raymx.training.checkpoint import PARAMETERS
 
 RUN, SUMMARY = "run.yaml", "summary.json"
+SWEEP, TRIAL = "sweep.json", "trial.json"       # of a sweep, and of each trial in its folder
 DEFAULT_STORAGE = "~/ray_results"       # Ray's own
 
 

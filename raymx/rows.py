@@ -1,10 +1,19 @@
-"""Rows of results out of what the workers' loops report. Pure."""
+"""Rows of results out of what the workers' loops report, and what a row tells at once. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+CHANCE = 1.2        # times 1 / classes: an accuracy up to that is what guessing gives
+SLOW_TWIN = 0.7     # of the median speed of a trial's repeats: below that something else used its node
+
+
+def diverged(row: Mapping[str, Any]) -> bool:
+    """Whether the training loss is NaN or infinite: no later epoch mends that."""
+    loss = row.get("train_loss")
+    return isinstance(loss, float) and not math.isfinite(loss)
 
 
 def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> dict[str, Any]:

@@ -9,29 +9,25 @@ from pathlib import Path
 
 from raymx import config, options, rules, tracking
 from raymx.config import Experiment
-from raymx.errors import ExperimentError, RaymxError
-from raymx.options import EXIT_ERROR, EXIT_INTERRUPTED
+from raymx.errors import ExperimentError
 from raymx.space import Space, check_installed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Errors of the user's are one message on stderr."""
     args = options.parser().parse_args(arguments)
-    try:
-        experiment = _experiment(args)
-        _check(experiment)
-        if args.dry_run:
-            from raymx.driver import dry_run
-            return dry_run(experiment, args.address)
-        from raymx.driver import Run
-        return Run(experiment, address=args.address, storage_path=args.storage_path, resume=args.resume,
-                   retry_failed=args.retry_failed, verbose=args.verbose).execute()
-    except RaymxError as error:
-        print(f"raymx: error: {error}", file=sys.stderr)
-        return EXIT_ERROR
-    except KeyboardInterrupt:
-        print("raymx: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    return options.exit_code(lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    experiment = _experiment(args)
+    _check(experiment)
+    if args.dry_run:
+        from raymx.driver import dry_run
+        return dry_run(experiment, args.address)
+    from raymx.driver import Run
+    return Run(experiment, address=args.address, storage_path=args.storage_path, resume=args.resume,
+               retry_failed=args.retry_failed, verbose=args.verbose).execute()
 
 
 def _check(experiment: Experiment) -> None:

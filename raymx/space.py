@@ -226,8 +226,13 @@ def experiment_of(config: Mapping[str, Any]) -> tuple[Experiment, float]:
     """(experiment, GPUs a worker) of a trial's config."""
     space = Space(parse_experiment(config["experiment"], config["directory"]))
     experiment = space.at(config["point"]["axes"], repeat_of(config))
+    return experiment, gpus_of(experiment, config["cluster"]["gpus_per_worker"])
+
+
+def gpus_of(experiment: Experiment, auto: int) -> float:
+    """GPUs of each worker, where ``auto`` is what auto comes to."""
     asked = experiment.resources.gpus_per_worker
-    return experiment, config["cluster"]["gpus_per_worker"] if asked == "auto" else asked
+    return auto if asked == "auto" else asked
 
 
 def repeat_of(config: Mapping[str, Any]) -> int:
@@ -268,6 +273,8 @@ def label(value: object) -> str:
     if isinstance(value, Mapping) and value:
         if value.keys() == {"min", "max"}:
             return f"{value['min']}:{value['max']}"
+        if value.get("type") == "none":
+            return "none"
         first, *rest = [(key, label(one)) for key, one in value.items()]
         plain = first[0] in ("type", "name")
         return " ".join([first[1] if plain else "=".join(first),

@@ -16,12 +16,13 @@ from rich.table import Table
 
 from raymx import __version__, results
 from raymx.cells import Prepared
-from raymx.display import Display, count
+from raymx.display import Display
+from raymx.rows import CHANCE, SLOW_TWIN, diverged
 from raymx.space import in_words
+from raymx.text import count
 from raymx.trials import Record
 
 MOST_ROWS = 16
-SLOW = 0.7          # of the median speed of the other trials of its cell
 HEADS = ("trial", "settings", "state", "epoch", "samples/s", "objective", "left")
 
 
@@ -78,13 +79,13 @@ class Board:
     def _slow(self, line: Line) -> str:
         twins = [other.samples_per_sec for other in self.lines.values() if other.record.cell == line.record.cell
                  and other is not line and not math.isnan(other.samples_per_sec)]
-        return "slower than its twins" if twins and line.samples_per_sec < SLOW * median(twins) else ""
+        return "slower than its twins" if twins and line.samples_per_sec < SLOW_TWIN * median(twins) else ""
 
     def _flag(self, row: Mapping[str, Any]) -> str:
-        loss, accuracy = row.get("train_loss", 0.0), row.get("validation_accuracy", 1.0)
-        if not math.isfinite(loss):
+        if diverged(row):
             return "loss is NaN"
-        return "at chance" if self.classes > 1 and accuracy <= 1.2 / self.classes else ""
+        at_chance = self.classes > 1 and row.get("validation_accuracy", 1.0) <= CHANCE / self.classes
+        return "at chance" if at_chance else ""
 
     @property
     def ended(self) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from ray.tune.schedulers import (
@@ -21,6 +19,7 @@ from ray.tune.schedulers import (
 from raymx.cluster.waiting import anybody_waits, must_yield
 from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError
+from raymx.rows import diverged
 from raymx.search import domain
 from raymx.space import Axis, Point, Space, verdict
 from raymx.watch import Watch
@@ -43,7 +42,7 @@ class Fair:
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         decision: str = super().on_trial_result(tune_controller, trial, result)     # type: ignore[misc]
-        if hopeless(result):
+        if diverged(result):
             decision = TrialScheduler.STOP
         at_its_end = result.get(TIME, 0) >= trial.config["experiment"]["training"]["epochs"]
         if decision == TrialScheduler.STOP and not at_its_end and Watch.current:
@@ -121,12 +120,6 @@ class FairPBT(Fair, PopulationBasedTraining):
         super()._exploit(tune_controller, trial, trial_to_clone)
         cloned = {**trial.config["point"], "cell": own["cell"], "repeat": own["repeat"]}
         trial.set_config({**trial.config, "point": cloned})
-
-
-def hopeless(result: Mapping[str, Any]) -> bool:
-    """Whether the training loss is NaN or infinite: no later epoch mends that."""
-    loss = result.get("train_loss")
-    return isinstance(loss, float) and not math.isfinite(loss)
 
 
 def trial_scheduler(experiment: Experiment) -> TrialScheduler:

@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from raymx import results, rules
-from raymx.cells import Cell, Prepared, gpus_of
+from raymx.cells import Cell, Prepared
 from raymx.cluster import placement
 from raymx.config import Experiment
 from raymx.errors import ExperimentError
-from raymx.space import Point, Space, label, repeat_of
+from raymx.space import Point, Space, gpus_of, label, repeat_of
 from raymx.training import schedule
-
-SWEEP, TRIAL = "sweep.json", "trial.json"
 
 State = Literal["running", "paused", "finished", "stopped", "failed", "interrupted"]
 
@@ -52,7 +50,7 @@ class Record:
         return replace(self, state=state, error=error, ended=now, wall_s=self.wall_s + held, since=None)
 
     def as_dict(self) -> dict[str, Any]:
-        one, compression = self.experiment, self.experiment.kvstore.compression
+        one = self.experiment
         return {
             "trial_id": self.trial_id, "cell": self.cell, "repeat": self.repeat, "seed": one.training.seed,
             "axes": dict(self.axes), "state": self.state, "error": self.error, "started": self.started,
@@ -61,7 +59,7 @@ class Record:
             "lr_factor": rules.batch_factor(one), "global_batch_size": one.training.global_batch_size,
             "num_workers": one.resources.min_workers, "kvstore_type": rules.resolved_store_type(one),
             "dtype": one.precision.dtype, "notes": rules.notes(one),
-            "compression": label(compression.model_dump()) if compression.type != "none" else "none"}
+            "compression": label(one.kvstore.compression.model_dump())}
 
 
 class Trials:
@@ -81,7 +79,7 @@ class Trials:
 
     def write_sweep(self) -> None:
         """Write ``sweep.json``; of a resumed sweep the cells that a search library chose before stay."""
-        before = results.read_json(self._storage, self._folder, SWEEP)
+        before = results.read_json(self._storage, self._folder, results.SWEEP)
         self._started = before.get("started", self._started)
         if self._space.searched:
             self._cells = [Cell(one["cell"], one["axes"], one["reason"] or "", tuple(one["notes"]))
@@ -96,7 +94,7 @@ class Trials:
     def _write_sweep(self) -> None:
         sweep, (metric, mode) = self._prepared.base.sweep, results.best_metric(self._prepared.base)
         price = {"CPU": sweep.price_per_hour.cpu, "GPU": sweep.price_per_hour.gpu}
-        self._write(SWEEP, {
+        self._write(results.SWEEP, {
             "objective": {"metric": metric, "mode": mode}, "axes": [axis.as_dict() for axis in self._space.axes],
             "cells": [_cell(cell) for cell in self._cells],
             "repeats": sweep.repeats, "trials_planned": self._prepared.trials, "started": self._started,
@@ -115,7 +113,7 @@ class Trials:
 
     def _read(self, new: Record, folder: str) -> Record:
         """A trial of a run that is resumed."""
-        before = results.read_json(self._storage, os.path.join(self._folder, folder), TRIAL)
+        before = results.read_json(self._storage, os.path.join(self._folder, folder), results.TRIAL)
         return replace(new, started=before.get("started", 0.0), wall_s=before.get("wall_s", 0.0))
 
     def over(self, trial_id: str, state: State, error: str | None = None) -> Record | None:
@@ -133,7 +131,7 @@ class Trials:
 
     def _keep(self, record: Record) -> Record:
         self._records[record.trial_id] = record
-        self._write(os.path.join(self._folders[record.trial_id], TRIAL), record.as_dict())
+        self._write(os.path.join(self._folders[record.trial_id], results.TRIAL), record.as_dict())
         return record
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ that it starts with in this group; each one more is a placement group of its own
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from raymx.config import Experiment
 from raymx.errors import PlacementError
 from raymx.rules import is_dist
+from raymx.text import columns, count
 
 CONTROLLER_CPUS = 1.0
 MOST_DATA_CPUS = 8  # of data.cpus: auto
@@ -132,8 +134,8 @@ def logical_cpus(plan: Plan) -> int:
 
 def at_once(plan: Plan, nodes: Sequence[NodeResources], most: int = 1000) -> int:
     """How many of such trials fit on these nodes together, at most ``most``."""
-    return next((n for n in range(1, most + 1) if _fit((*plan.bundles,) * (n + 1), nodes) is None), most) if _fit(
-        plan.bundles, nodes) is not None else 0
+    fitting = itertools.takewhile(lambda n: _fit(plan.bundles * n, nodes) is not None, range(1, most + 1))
+    return max(fitting, default=0)
 
 
 def apart(plan: Plan, nodes: Sequence[NodeResources]) -> tuple[int, float]:
@@ -195,7 +197,7 @@ def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] 
     """A table of who needs what, and whether it fits ``nodes`` (None: no cluster, raymx starts a Ray of its own)."""
     roles = plan.roles
     place = "a bundle of its own" if roles.dedicated_servers else "beside a worker"
-    everything = f"all, with {_count(roles.workers, 'worker')}" if plan.max_slots else "all"
+    everything = f"all, with {count(roles.workers, 'worker')}" if plan.max_slots else "all"
     rows = [
         ("role", "count", "CPU each", "GPU each", "place"),
         ("trial and KVStore scheduler", "1", f"{CONTROLLER_CPUS:g}", "0", "a bundle of its own"),
@@ -204,10 +206,8 @@ def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] 
         *([("server", str(roles.servers), f"{roles.server_cpus:g}", "0", place)] if roles.servers else []),
         (everything, "", *(f"{total:g}" for total in _totals(plan)), f"{len(plan.bundles)} bundles"),
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     data_cpus = experiment.data.read_cpus
-    return "\n".join((*table, f"A worker's CPUs include {data_cpus:g} for reading data.",
+    return "\n".join((*columns(rows), f"A worker's CPUs include {data_cpus:g} for reading data.",
                       *([f"{roles.workers_in_words}{_growth(roles)}."] if plan.max_slots else []),
                       _verdict(plan, nodes, trials)))
 
@@ -227,7 +227,7 @@ def _room_to_grow(plan: Plan, nodes: Sequence[NodeResources]) -> str:
     if not plan.max_slots:
         return ""
     slots = next(n for n in range(plan.max_slots, -1, -1) if _nodes_used(plan, nodes, n) is not None)
-    return f"; the cluster has room for {_count(plan.roles.workers + slots, 'worker')}"
+    return f"; the cluster has room for {count(plan.roles.workers + slots, 'worker')}"
 
 
 def _nodes_used(plan: Plan, nodes: Sequence[NodeResources], slots: int = 0) -> list[str] | None:
@@ -282,10 +282,6 @@ def _amount(cpu: float, gpu: float) -> str:
     return f"{cpu:g} CPU" + (f" and {gpu:g} GPU" if gpu else "")
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _growth(roles: Roles) -> str:
     """Empty where the number of workers is fixed."""
     return f": starts with {roles.workers}, grows when room appears" if roles.max_workers > roles.workers else ""
@@ -297,14 +293,14 @@ def _roles_in_words(roles: Roles) -> str:
              f"{roles.workers_in_words} with {each} each{_growth(roles)}"]
     if roles.servers:
         place = "in bundles of their own" if roles.dedicated_servers else "beside the workers"
-        words.append(f"{_count(roles.servers, 'server')} with {_amount(roles.server_cpus, 0)} each, {place}")
+        words.append(f"{count(roles.servers, 'server')} with {_amount(roles.server_cpus, 0)} each, {place}")
     return "; ".join(words)
 
 
 def _nodes_in_words(nodes: Sequence[NodeResources]) -> str:
     if not nodes:
         return "no node"
-    total = f"{sum(n.cpu for n in nodes):g} CPU and {sum(n.gpu for n in nodes):g} GPU on {_count(len(nodes), 'node')}"
+    total = f"{sum(n.cpu for n in nodes):g} CPU and {sum(n.gpu for n in nodes):g} GPU on {count(len(nodes), 'node')}"
     each = [f"{node.name} {_amount(node.cpu, node.gpu)}" for node in nodes[:8]]
     more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
     return f"{total} ({', '.join(each)}{more})"

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from raymx import report
-from raymx.errors import RaymxError
-from raymx.options import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK
+from raymx.options import EXIT_OK, exit_code
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,15 +27,12 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Errors of the user's are one message on stderr."""
     args = parser().parse_args(arguments)
-    try:
-        print(report.build(args.paths, args.output, args.target))
-        return EXIT_OK
-    except RaymxError as error:
-        print(f"raymx: error: {error}", file=sys.stderr)
-        return EXIT_ERROR
-    except KeyboardInterrupt:
-        print("raymx: interrupted; the report may lack files", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    return exit_code(lambda: _build(args), "; the report may lack files")
+
+
+def _build(args: argparse.Namespace) -> int:
+    print(report.build(args.paths, args.output, args.target))
+    return EXIT_OK
 
 
 if __name__ == "__main__":

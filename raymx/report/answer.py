@@ -11,6 +11,7 @@ from raymx.report.effects import Effect
 from raymx.report.model import SLACK, Objective, show
 from raymx.report.student import Interval
 from raymx.report.study import Study
+from raymx.text import count
 
 MOST_SENTENCES = 8
 
@@ -80,14 +81,14 @@ def _not_the_fastest(found: Answer) -> str:
     if fastest is None or fastest is found.recommended or not found.recommended.time_to_target_s:
         return ""
     if fastest.time_to_target_s is None:
-        return f" (the fastest reached it in {fastest.reached} of {words.count(fastest.timed, 'repeat')})"
+        return f" (the fastest reached it in {fastest.reached} of {count(fastest.timed, 'repeat')})"
     return f" (the fastest took {words.seconds(fastest.time_to_target_s)})"
 
 
 def _over(cell: Cell) -> str:
     without = len(cell.trials) - cell.settled
     said = [f"mean of {cell.settled} repeats"] if cell.settled > 1 else []
-    said += [f"{words.count(without, 'other repeat')} not counted: unfinished, failed or no number"] if without else []
+    said += [f"{count(without, 'other repeat')} not counted: unfinished, failed or no number"] if without else []
     return f" ({', '.join(said)})" if said else ""
 
 
@@ -114,7 +115,7 @@ def _no_answer(study: Study) -> str:
         return "No trial has begun yet, so there is no answer."
     if all(entry.trial.state == "failed" for entry in study.entries):
         every = "All" if len(study.entries) > 1 else "The only"
-        return f"{every} {words.count(len(study.entries), 'trial')} failed, so there is no answer; see below why."
+        return f"{every} {count(len(study.entries), 'trial')} failed, so there is no answer; see below why."
     if not any(entry.trial.rows for entry in study.entries):
         return "No trial has reported yet, so there is no answer."
     metrics = sorted({name for entry in study.entries for row in entry.trial.rows for name in row
@@ -148,7 +149,7 @@ def sentence(effect: Effect, objective: Objective) -> str:
         parts.append(words.difference(effect.objective.mean, objective) + noise)
     n = max(found.n for found in (effect.speed, effect.objective) if found is not None)
     return (f"{effect.axis.rsplit('.', 1)[-1]} {show(effect.label)}: {', '.join(parts)} "
-            f"(against {show(effect.against)}, {words.count(n, 'pair')} of {effect.pairs}).")
+            f"(against {show(effect.against)}, {count(n, 'pair')} of {effect.pairs}).")
 
 
 def _range(found: Interval) -> str:

@@ -13,15 +13,15 @@ from raymx.report.cells import Key, grouped, speeds
 from raymx.report.effects import matched, present
 from raymx.report.model import Trial, show
 from raymx.report.study import Entry, Study
+from raymx.rows import CHANCE, SLOW_TWIN
 
 INPUT_BOUND = 0.30          # part of the training time that waits for data
 GAIN = 1.05                 # of a lower precision, below which it is none
 FIRST_STEP, FIRST_STEP_S = 20.0, 5.0    # times a step, and seconds
 UNEVEN = 0.8                # the slowest worker's speed as a part of the fastest one's
-CHANCE, NEAR_CHANCE = 1.2, 1.5          # times 1 / classes; the second where it does not rise
+NEAR_CHANCE = 1.5           # times 1 / classes, where it does not rise
 SKIPPED = 0.05              # part of the steps
 SERVER_GAIN = 1.1           # with more servers, or with their work done elsewhere
-SLOW_TWIN = 0.7             # of the median of its cell
 
 _LOW = ("float16", "bfloat16")
 

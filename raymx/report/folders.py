@@ -11,7 +11,7 @@ from raymx import results
 from raymx.data import files
 from raymx.errors import ExperimentError
 
-SWEEP, TRIAL, ROWS = "sweep.json", "trial.json", "result.json"
+ROWS = "result.json"         # Tune's
 FOLDER = "report"
 
 
@@ -44,7 +44,7 @@ def read_run(path: str) -> RunFiles:
     if run is None:
         raise ExperimentError(_no_run(path, folders, names))
     trials = files.map_ahead(lambda folder: _trial(path, folder), folders)
-    return RunFiles(path, run, _text(child(path, SWEEP)), _text(child(path, results.SUMMARY)),
+    return RunFiles(path, run, _text(child(path, results.SWEEP)), _text(child(path, results.SUMMARY)),
                     tuple(trial for trial in trials if trial.trial is not None or trial.rows is not None))
 
 
@@ -65,7 +65,7 @@ def write(folder: str, contents: Mapping[str, bytes]) -> None:
 
 
 def _trial(path: str, folder: str) -> TrialFiles:
-    return TrialFiles(folder, _text(child(path, folder, TRIAL)), _text(child(path, folder, ROWS)))
+    return TrialFiles(folder, _text(child(path, folder, results.TRIAL)), _text(child(path, folder, ROWS)))
 
 
 def _system(path: str) -> tuple[Any, str]:
@@ -100,7 +100,7 @@ def _no_run(path: str, folders: list[str], names: list[str]) -> str:
     runs = [folder for folder in folders if _text(child(path, folder, results.RUN)) is not None]
     if runs:
         return f"{text}, but it holds {_listed(runs)}; name one of them, such as {child(path, runs[-1])}"
-    if ROWS in names or TRIAL in names:
+    if ROWS in names or results.TRIAL in names:
         return f"{text}; it is the folder of one trial: give its run's, {os.path.dirname(path)}"
     there = f"it has {_listed(folders + names)}" if folders or names else "there is no such folder, or it is empty"
     return f"{text}; {there}; give the folder that raymx.run printed after the word results"

@@ -13,6 +13,7 @@ from raymx.errors import ExperimentError
 from raymx.report import folders
 from raymx.report.folders import RunFiles, TrialFiles
 from raymx.report.model import SWEEP, Axis, Objective, Skipped, Sweep, Trial, Value, label_of, number
+from raymx.space import label
 
 _TUNES_OWN = ("config", "experiment")     # the whole experiment again, in each report
 
@@ -24,7 +25,7 @@ def load(run: RunFiles, name: str) -> Sweep:
     on) is left out, and so are damaged ones, with a remark.
     """
     experiment = experiment_of(run)
-    plan = _json(run.sweep, folders.child(run.path, folders.SWEEP))
+    plan = _json(run.sweep, folders.child(run.path, results.SWEEP))
     summary = _json(run.summary, folders.child(run.path, results.SUMMARY))
     axes = tuple(_axis(axis) for axis in plan.get("axes", ()))
     remarks: list[str] = []
@@ -97,12 +98,8 @@ def _as(axis: Axis, value: Any) -> Value:
 
 
 def _label(value: Any) -> str:
-    """A setting as the labels of axes are written: parts of a mapping one after the other."""
-    if isinstance(value, Mapping):
-        return "none" if value.get("type") == "none" else " ".join(_label(part) for part in value.values())
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A setting of run.yaml as the labels of axes are written; that file has 1.0 where an axis may have 1."""
+    return f"{value:g}" if isinstance(value, float) else label(value)
 
 
 def _at(data: Mapping[str, Any], key: str) -> Any:
@@ -144,7 +141,7 @@ def _trial(files: TrialFiles, sweep: str, axes: Sequence[Axis], experiment: Mapp
         facts = json.loads(files.trial) if files.trial else {}
     except ValueError:
         facts = {}
-        remarks.append(f"{files.folder}/{folders.TRIAL} is damaged: what it says is left out")
+        remarks.append(f"{files.folder}/{results.TRIAL} is damaged: what it says is left out")
     facts = {**_guessed(files.folder, experiment, summary, rows), **facts}
     known = {name: facts[name] for name in Trial.__dataclass_fields__ if name in facts}
     values = {axis.key: _as(axis, facts.get("axes", {}).get(axis.key, _at(experiment, axis.key))) for axis in axes}

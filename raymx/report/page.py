@@ -12,6 +12,7 @@ from raymx.report.assets import CSS, SCRIPT
 from raymx.report.diagnoses import KINDS, Flag
 from raymx.report.findings import Findings
 from raymx.report.model import Sweep
+from raymx.text import count
 
 if TYPE_CHECKING:
     from raymx.report.style import Picture
@@ -36,7 +37,7 @@ def _state(found: Findings) -> str:
     states = ", ".join(f"{number} {state}" for state, number in found.states.most_common())
     waiting = f", {planned - trials} not begun" if planned > trials else ""
     objective = found.study.objective
-    return (f"{words.count(max(planned, trials), 'trial')}{': ' if states else ''}{states}{waiting}. "
+    return (f"{count(max(planned, trials), 'trial')}{': ' if states else ''}{states}{waiting}. "
             f"Objective: {objective.mode} of {objective.metric}"
             + (f"; target {words.objective(found.study.target)}." if found.study.target is not None else "."))
 
@@ -52,7 +53,7 @@ def _notices(found: Findings) -> list[str]:
     shared = [entry for entry in found.study.entries if entry.shared]
     said = []
     if found.left_out:
-        said.append(f"{words.count(len(found.left_out), 'trial')} shared a node with others at the same time (marked "
+        said.append(f"{count(len(found.left_out), 'trial')} shared a node with others at the same time (marked "
                     "*): their speeds and times are not comparable, and are left out of all statistics of speed.")
     elif shared:
         said.append(f"All trials with a speed shared a node with others at the same time ({len(shared)}, marked *): "
@@ -76,7 +77,7 @@ def _kind(kind: str, flags: Sequence[Flag], several: bool) -> str:
     more = len(lines) - MOST_LINES
     rest = (f"<details><summary>{more} more</summary><ul>{''.join(lines[MOST_LINES:])}</ul></details>"
             if more > 0 else "")
-    return (f"<div class=flag><h3>{escape(words.capital(KINDS[kind].word))} ({words.count(len(flags), 'trial')})</h3>"
+    return (f"<div class=flag><h3>{escape(words.capital(KINDS[kind].word))} ({count(len(flags), 'trial')})</h3>"
             f"<p>{escape(KINDS[kind].advice)}</p><ul>{''.join(lines[:MOST_LINES])}</ul>{rest}</div>")
 
 
@@ -115,7 +116,7 @@ def _skipped(found: Findings) -> str:
     groups: dict[str, list[str]] = {}
     for skipped in (skipped for sweep in found.sweeps for skipped in sweep.skipped):
         groups.setdefault(skipped.reason, []).append(skipped.label)
-    lines = "".join(f"<li>{escape(reason)}<br><span class=quiet>{words.count(len(labels), 'cell')}: "
+    lines = "".join(f"<li>{escape(reason)}<br><span class=quiet>{count(len(labels), 'cell')}: "
                     f"{escape(_some(labels))}</span></li>" for reason, labels in groups.items())
     return f"<h2>Skipped, and why</h2><ul class=reasons>{lines}</ul>" if lines else ""
 

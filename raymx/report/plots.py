@@ -31,6 +31,7 @@ from raymx.report.style import (
     styled,
     wrapped,
 )
+from raymx.text import count
 
 MOST_BARS, MOST_NAMED = 25, 8
 
@@ -128,7 +129,7 @@ def _times(found: Findings, code: Encoding) -> Picture | None:
     legend_below(of, [entry for entry in handles(code) if entry.get_color() != GREY])
     caption = (f"Wall time from a trial's start to its first report at {target} or better, mean over repeats (ticks). "
                + (f"The {len(shown)} first of {len(timed)} are shown. " if len(shown) < len(timed) else "")
-               + (f"{words.count(missing, 'setting')} did not reach it in every repeat." if missing else ""))
+               + (f"{count(missing, 'setting')} did not reach it in every repeat." if missing else ""))
     return Picture("time_to_target", "Time to accuracy", caption.strip(), png(of))
 
 
@@ -144,7 +145,7 @@ def _bytes(found: Findings) -> Picture | None:
     for at, (_, (pushed, pulled, _)) in enumerate(shown):
         axes.barh(at - 0.19, pushed / scale, height=0.36, color="#0072B2", label="pushed" if not at else None)
         axes.barh(at + 0.19, pulled / scale, height=0.36, color="#E69F00", label="pulled" if not at else None)
-    _names(axes, [f"{label} ({words.count(trials, 'trial')})" for label, (_, _, trials) in shown])
+    _names(axes, [f"{label} ({count(trials, 'trial')})" for label, (_, _, trials) in shown])
     axes.set(xlabel=f"{unit} a step, all workers together", title="Bytes on the wire")
     legend_below(of, [Line2D([], [], color=colour, lw=6, label=name)
                       for name, colour in (("pushed", "#0072B2"), ("pulled", "#E69F00"))])

@@ -14,6 +14,7 @@ from raymx.report.findings import Findings
 from raymx.report.model import Axis, Objective, show
 from raymx.report.student import Interval
 from raymx.report.study import Entry
+from raymx.text import count
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def effects(of: Sequence[Effect], objective: Objective) -> str:
             *_measured(effect.speed, lambda value: f"{value:.3f}x"),
             *_measured(effect.objective, lambda value: words.difference(value, objective).split()[0]),
             _worded(effect.margin, lambda value: "±" + words.difference(value, objective).split()[0].lstrip("+")),
-            Item(words.count(n, effect.pairs[:-1]) if n else "none matched", n)], [numeric for _, numeric in heads]))
+            Item(count(n, effect.pairs[:-1]) if n else "none matched", n)], [numeric for _, numeric in heads]))
     return _table(heads, rows)
 
 

@@ -49,9 +49,5 @@ def part(value: float) -> str:
     return f"{value * 100:.0f} %"
 
 
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
