@@ -15,7 +15,7 @@ from raymx.cluster.placement import NodeResources, Plan
 from raymx.config import Experiment
 from raymx.errors import ExperimentError, PlacementError
 from raymx.space import Point, Space, gpus_of, in_words, pausing, verdict
-from raymx.text import columns
+from raymx.text import columns, count
 
 _TRIED = 64                         # points of a search library's space that are looked at beforehand
 
@@ -132,7 +132,9 @@ def _nothing(space: Space, judged: Sequence[Cell], nodes: Sequence[NodeResources
         placement.check_fit(_plan(space.base, placement.auto_gpus(space.base, nodes)), nodes)
     lines = [f"  {in_words(cell.point)}: {cell.reason}" for cell in judged[:10]]
     more = [f"  and {len(judged) - 10} more"] if len(judged) > 10 else []
-    return ExperimentError("\n".join([f"sweep.space has {len(judged)} cells, and none can run:", *lines, *more]))
+    fix = "change sweep.space, or the settings that its values do not go with"
+    return ExperimentError("\n".join(
+        [f"sweep.space has {count(len(judged), 'cell')}, and none can run:", *lines, *more, fix]))
 
 
 def describe(prepared: Prepared) -> str:
