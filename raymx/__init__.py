@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raymx.data.dataset import read_recordio, write_recordio
+    from raymx.jobs.experiment import Experiment
+    from raymx.jobs.run import Run, attach, runs, submit
 
-__all__ = ["read_recordio", "write_recordio"]
+__all__ = ["Experiment", "Run", "attach", "read_recordio", "runs", "submit", "write_recordio"]
 __version__ = "0.1.0"
 
-_MODULES = dict.fromkeys(__all__, "raymx.data.dataset")  # imported when a name is first asked for
+_MODULES = {                    # imported when a name is first asked for
+    **dict.fromkeys(("read_recordio", "write_recordio"), "raymx.data.dataset"),
+    "Experiment": "raymx.jobs.experiment",
+    **dict.fromkeys(("Run", "attach", "runs", "submit"), "raymx.jobs.run"),
+}
 
 
 def __getattr__(name: str) -> Any:

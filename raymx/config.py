@@ -95,10 +95,10 @@ def to_yaml(experiment: Experiment) -> str:
     return yaml_text.dump(experiment.to_dict())
 
 
-def check_files(experiment: Experiment) -> None:
+def check_files(experiment: Experiment, known: str = "") -> None:
     """Raise an ExperimentError that lists data files and ``module:name`` references that are not there.
 
-    Looks at local files only and imports nothing.
+    Looks at local files only and imports nothing. What is of the module ``known`` is there.
     """
     data, problems = experiment.data, []
     for key, paths in (("data.train", data.train), ("data.validation", data.validation or ())):
@@ -108,7 +108,7 @@ def check_files(experiment: Experiment) -> None:
     for key, value in (("model.net", model.net), ("model.loss", model.loss), ("model.metric", model.metric),
                        ("training.optimizer.name", training.optimizer.name), ("training.loop", training.loop),
                        ("data.transform", data.transform), ("data.validation_transform", data.validation_transform)):
-        if value and ":" in value:
+        if value and ":" in value and value.partition(":")[0] != known:
             problems.append((key, value, reference_problem(value, experiment.directory)))
     lines = [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
     if lines:

@@ -24,6 +24,7 @@ from raymx.config import Experiment
 from raymx.display import Display
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
 from raymx.interrupt import Interrupt
+from raymx.jobs import packing
 from raymx.options import EXIT_INTERRUPTED, EXIT_OK
 from raymx.table import SweepDisplay
 from raymx.text import count
@@ -164,26 +165,31 @@ class Run:
     """One command's run: a sweep, or one trial, in a folder of its own under the storage path."""
 
     def __init__(self, experiment: Experiment, *, address: str | None = None, storage_path: str | None = None,
-                 resume: str | None = None, retry_failed: bool = False, verbose: bool = False) -> None:
+                 resume: str | None = None, retry_failed: bool = False, run_id: str | None = None,
+                 verbose: bool = False) -> None:
         """``resume`` is a run's folder, "" for the newest run of this name, None for a new run.
 
-        ``retry_failed``: trials of a sweep that failed are run again when it is resumed.
+        ``retry_failed``: trials of a sweep that failed are run again when it is resumed. ``run_id`` is given to a run
+        that was submitted: it names its folder and its files for those who watch it.
         """
         self.experiment = experiment
         self._address, self._resume, self._verbose = address, resume, verbose
         self._retry = retry_failed or not experiment.sweep.space
+        self._run_id = run_id
         self._storage_path = results.storage_path(storage_path)
-        self._display = (SweepDisplay if experiment.sweep.space else Display)(sys.stdout)
+        self._display: Display = (SweepDisplay if experiment.sweep.space else Display)(sys.stdout)
 
     def execute(self) -> int:
         """Train to the end, or until Ctrl-C; the exit code. Raises RaymxError with what went wrong."""
         began = time.time()
-        folder = self._resumed_folder() if self._resume is not None else results.new_folder(
+        folder = self._resumed_folder() if self._resume is not None else self._run_id or results.new_folder(
             self._storage_path, self.experiment)
         with Interrupt() as interrupt:
-            started = connect(self.experiment, self._address, verbose=self._verbose)
+            started = connect(self.experiment, self._address, verbose=self._verbose, ship=not self._run_id)
             import ray
             try:
+                if self._run_id:
+                    self._write_for_watchers(self._run_id, folder)
                 prepared = self._prepared()
                 self._display.head(prepared, started)
                 trials = Trials(self._storage_path, folder, prepared)
@@ -202,6 +208,15 @@ class Run:
             finally:
                 self._display.close()
                 ray.shutdown()
+
+    def _write_for_watchers(self, run_id: str, folder: str) -> None:
+        """From now on what is displayed is also written where clients of the cluster can read it."""
+        from ray._private.worker import global_worker
+
+        from raymx.jobs.journal import Journal
+
+        self._display = Journal(self._display, run_id, global_worker.node.get_logs_dir_path(),
+                                os.path.join(self._storage_path, folder))
 
     def _prepared(self) -> Prepared:
         from raymx.cluster.nodes import cluster_nodes
@@ -226,6 +241,8 @@ class Run:
 
         try:
             results.record(self._storage_path, folder, self.experiment)
+            if self._run_id:
+                packing.keep_source(self.experiment.directory, os.path.join(self._storage_path, folder))
             trials.write_sweep()
             announce(self.experiment.sweep.priority)
             return self._tuner(folder, prepared).fit()

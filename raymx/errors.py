@@ -44,3 +44,7 @@ class StallError(TrainingError):
 
 class CheckpointError(RaymxError):
     """A checkpoint is missing, damaged or of another experiment."""
+
+
+class JobError(RaymxError):
+    """A submitted run cannot be reached, or does not exist."""

@@ -42,10 +42,17 @@ def parser() -> argparse.ArgumentParser:
         description="Train an MXNet experiment on Ray. Flags override keys of the experiment file, --set any of them.")
     top.add_argument("experiment", nargs="?", metavar="EXPERIMENT",
                      help="the experiment file (YAML); when not given, raymx's own Fashion-MNIST experiment")
-    top.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-                     help="override one key, such as training.base_lr=0.1; may be repeated, and wins over other flags")
     top.add_argument("--dry-run", action="store_true",
                      help="check everything, print the whole experiment and its placement, and start nothing")
+    top.add_argument("--run-id", help=argparse.SUPPRESS)        # of a submitted run: its folder's name too
+    add_experiment_flags(top)
+    return top
+
+
+def add_experiment_flags(top: argparse.ArgumentParser) -> None:
+    """The flags of a run, wherever it is started."""
+    top.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+                     help="override one key, such as training.base_lr=0.1; may be repeated, and wins over other flags")
     top.add_argument("--resume", nargs="?", const=RESUME_NEWEST, metavar="RUN_FOLDER",
                      help="continue an interrupted run: the one in RUN_FOLDER, or else this experiment's newest. "
                      "Put EXPERIMENT before it")
@@ -54,7 +61,6 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("-v", "--verbose", action="store_true", help="show what Ray, MXNet and every role print")
     _add_mxnet_flags(top.add_argument_group("as in MXNet's scripts and launcher"))
     _add_ray_flags(top.add_argument_group("as in Ray"))
-    return top
 
 
 def overrides(args: argparse.Namespace) -> dict[str, object]:

@@ -27,7 +27,7 @@ def _run(args: argparse.Namespace) -> int:
         return dry_run(experiment, args.address)
     from raymx.driver import Run
     return Run(experiment, address=args.address, storage_path=args.storage_path, resume=args.resume,
-               retry_failed=args.retry_failed, verbose=args.verbose).execute()
+               retry_failed=args.retry_failed, run_id=args.run_id, verbose=args.verbose).execute()
 
 
 def _check(experiment: Experiment) -> None:

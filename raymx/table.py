@@ -125,6 +125,14 @@ class Board:
         return ", ".join(parts) + (f"; about {duration(left)} left" if known else "")
 
 
+def board(prepared: Prepared) -> Board:
+    """An empty board for the trials of a run."""
+    base = prepared.base
+    metric, mode = results.best_metric(base)
+    classes = base.model.classes if base.model.metric == "accuracy" else 0
+    return Board(metric, 1 if mode == "max" else -1, prepared.trials, prepared.at_once, classes)
+
+
 class SweepDisplay(Display):
     """A sweep's display."""
 
@@ -137,9 +145,7 @@ class SweepDisplay(Display):
 
     def head(self, prepared: Prepared, started: str) -> None:
         base = prepared.base
-        metric, mode = results.best_metric(base)
-        classes = base.model.classes if base.model.metric == "accuracy" else 0
-        self._board = Board(metric, 1 if mode == "max" else -1, prepared.trials, prepared.at_once, classes)
+        self._board = board(prepared)
         skipped = [cell for cell in prepared.cells if cell.reason]
         self.say(f"raymx {__version__}: {base.name}, a sweep of {count(prepared.trials, 'trial')} over "
                  f"{', '.join(base.sweep.space)}; {prepared.at_once} at once, each {base.training.epochs} epochs")
@@ -259,12 +265,19 @@ class _Html:
         return self.text
 
 
-def _notebook_handle() -> Any:
-    """Where a notebook shows what changes; None outside of one."""
+def in_notebook() -> bool:
+    """Whether this process is a notebook's kernel."""
     try:
         from IPython import get_ipython
-        from IPython.display import display
     except ImportError:
+        return False
+    return type(get_ipython()).__name__ == "ZMQInteractiveShell"
+
+
+def _notebook_handle() -> Any:
+    """Where a notebook shows what changes; None outside of one."""
+    if not in_notebook():
         return None
-    shell = get_ipython()
-    return display(_Html(""), display_id=True) if type(shell).__name__ == "ZMQInteractiveShell" else None
+    from IPython.display import display
+
+    return display(_Html(""), display_id=True)

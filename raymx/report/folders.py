@@ -40,11 +40,11 @@ def read_run(path: str) -> RunFiles:
     path = results.storage_path(path.rstrip("/") or path)
     with files.errors_name(path, "read"):
         folders, names = _entries(path)
-    run = _text(child(path, results.RUN))
+    run = text(child(path, results.RUN))
     if run is None:
         raise ExperimentError(_no_run(path, folders, names))
     trials = files.map_ahead(lambda folder: _trial(path, folder), folders)
-    return RunFiles(path, run, _text(child(path, results.SWEEP)), _text(child(path, results.SUMMARY)),
+    return RunFiles(path, run, text(child(path, results.SWEEP)), text(child(path, results.SUMMARY)),
                     tuple(trial for trial in trials if trial.trial is not None or trial.rows is not None))
 
 
@@ -64,8 +64,30 @@ def write(folder: str, contents: Mapping[str, bytes]) -> None:
             file.write(content)
 
 
+def folders_in(path: str) -> list[str]:
+    """The names of the folders in a folder, sorted; none where there is no folder."""
+    with files.errors_name(path, "read"):
+        return _entries(path)[0]
+
+
+def content(path: str) -> bytes | None:
+    """A file's bytes; None when it is not there."""
+    with files.errors_name(path, "read"):
+        system, place = _system(path)
+        if not system.get_file_info(place).is_file:
+            return None
+        with system.open_input_stream(place, compression=None) as file:
+            return bytes(file.read())
+
+
+def text(path: str) -> str | None:
+    """A file's text; None when it is not there."""
+    found = content(path)
+    return None if found is None else found.decode(errors="replace")
+
+
 def _trial(path: str, folder: str) -> TrialFiles:
-    return TrialFiles(folder, _text(child(path, folder, results.TRIAL)), _text(child(path, folder, ROWS)))
+    return TrialFiles(folder, text(child(path, folder, results.TRIAL)), text(child(path, folder, ROWS)))
 
 
 def _system(path: str) -> tuple[Any, str]:
@@ -86,24 +108,15 @@ def _entries(path: str) -> tuple[list[str], list[str]]:
             [info.base_name for info in found if info.is_file])
 
 
-def _text(path: str) -> str | None:
-    with files.errors_name(path, "read"):
-        system, place = _system(path)
-        if not system.get_file_info(place).is_file:
-            return None
-        with system.open_input_stream(place, compression=None) as file:
-            return bytes(file.read()).decode(errors="replace")
-
-
 def _no_run(path: str, folders: list[str], names: list[str]) -> str:
-    text = f"{path}: no run is there (it has no {results.RUN})"
-    runs = [folder for folder in folders if _text(child(path, folder, results.RUN)) is not None]
+    told = f"{path}: no run is there (it has no {results.RUN})"
+    runs = [folder for folder in folders if text(child(path, folder, results.RUN)) is not None]
     if runs:
-        return f"{text}, but it holds {_listed(runs)}; name one of them, such as {child(path, runs[-1])}"
+        return f"{told}, but it holds {_listed(runs)}; name one of them, such as {child(path, runs[-1])}"
     if ROWS in names or results.TRIAL in names:
-        return f"{text}; it is the folder of one trial: give its run's, {os.path.dirname(path)}"
+        return f"{told}; it is the folder of one trial: give its run's, {os.path.dirname(path)}"
     there = f"it has {_listed(folders + names)}" if folders or names else "there is no such folder, or it is empty"
-    return f"{text}; {there}; give the folder that raymx.run printed after the word results"
+    return f"{told}; {there}; give the folder that raymx.run printed after the word results"
 
 
 def _listed(names: list[str]) -> str:

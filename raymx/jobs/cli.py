@@ -1,0 +1,158 @@
+"""``python -m raymx.submit``: submit an experiment to a cluster, and look after the runs there.
+
+    python -m raymx.submit EXPERIMENT --address http://HEAD:8265 --follow
+    python -m raymx.submit logs -f
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from raymx import options
+from raymx.errors import JobError
+from raymx.jobs import card, run
+from raymx.jobs.run import Run
+from raymx.options import EXIT_ERROR, EXIT_OK
+from raymx.table import duration
+from raymx.text import columns
+
+_RUN = "RUN_ID"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code, as of ``ray job submit``: 1 when the run that was waited for failed."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = _COMMANDS.get(given[0]) if given else None
+    if command is None:
+        args = _submit_parser().parse_args(given)
+        return options.exit_code(lambda: _submit(args), "; the run, if it was submitted, goes on")
+    args = _parser(given[0]).parse_args(given[1:])
+    return options.exit_code(lambda: command(args), "; the run goes on")
+
+
+def _submit_parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m raymx.submit", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Submit an MXNet experiment to a Ray cluster and return at once; the flags are those of raymx.run.",
+        epilog="other commands, each with --address and --help:\n" + "\n".join(
+            f"  {name:<8} {(function.__doc__ or '').splitlines()[0]}" for name, function in _COMMANDS.items()))
+    top.add_argument("experiment", nargs="?", metavar="EXPERIMENT",
+                     help="the experiment file (YAML); when not given, raymx's own Fashion-MNIST experiment")
+    top.add_argument("-f", "--follow", action="store_true", help="show what the run prints, to its end")
+    options.add_experiment_flags(top)
+    return top
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog=f"python -m raymx.submit {name}", allow_abbrev=False,
+                                  description=_COMMANDS[name].__doc__)
+    if name != "list":
+        top.add_argument("run", metavar=_RUN, nargs=None if name == "stop" else "?",
+                         help="the run's id" + ("" if name == "stop" else " (default: the newest)"))
+    if name == "logs":
+        top.add_argument("-f", "--follow", action="store_true", help="go on to the run's end")
+    if name == "results":
+        top.add_argument("--csv", action="store_true", help="as CSV, with all columns")
+        top.add_argument("--by", choices=("epoch", "trial"), help="a row each (default: epoch; of a sweep, trial)")
+    top.add_argument("--address", help="the cluster, http://HEAD:8265 or as in Ray (default: RAY_ADDRESS, else the one "
+                     "that runs on this machine)")
+    return top
+
+
+def _submit(args: argparse.Namespace) -> int:
+    from raymx.run import default_experiment
+
+    more = ["--verbose"] if args.verbose else []
+    if args.resume is not None:
+        if args.resume == options.RESUME_NEWEST:
+            raise JobError("--resume needs the RUN_FOLDER, which the run printed after the word results")
+        more += ["--resume", args.resume, *(["--retry-failed"] if args.retry_failed else [])]
+    found = run.submit(args.experiment or default_experiment(), args.address, storage_path=args.storage_path,
+                       overrides=options.overrides(args), arguments=more)
+    print(f"submitted {found.id}")
+    if args.follow:
+        return _follow(found)
+    at = f" --address {args.address}" if args.address else ""
+    print(f"its output  python -m raymx.submit logs -f {found.id}{at}\n"
+          f"stop it     python -m raymx.submit stop {found.id}{at}")
+    return EXIT_OK
+
+
+def _status(args: argparse.Namespace) -> int:
+    """how a run stands"""
+    print(card.as_text(_the_run(args).view(), time.time()))
+    return EXIT_OK
+
+
+def _logs(args: argparse.Namespace) -> int:
+    """what a run has printed; -f follows it to its end"""
+    found = _the_run(args)
+    if args.follow:
+        return _follow(found)
+    found.logs()
+    return EXIT_OK
+
+
+def _follow(found: Run) -> int:
+    found.logs(follow=True)
+    return EXIT_OK if found.view().state == "finished" else EXIT_ERROR
+
+
+def _stop(args: argparse.Namespace) -> int:
+    """save a checkpoint and end a run"""
+    found = run.attach(args.run, args.address)
+    stopped = found.cancel()
+    print(f"{found.id} {'is stopped' if stopped else 'had ended before'}: {found.state}"
+          + (f"; results in {found.path}" if found.path else ""))
+    return EXIT_OK
+
+
+def _list(args: argparse.Namespace) -> int:
+    """the runs that a cluster knows of"""
+    rows = [("run", "state", "started", "for", "objective")]
+    for found in run.runs(args.address):
+        view = found.view()
+        best = max((one.objective for one in view.trials if one.objective == one.objective), default=None) \
+            if view.mode == "max" else min((one.objective for one in view.trials if one.objective == one.objective),
+                                           default=None)
+        began = datetime.fromtimestamp(view.started).strftime("%Y-%m-%d %H:%M") if view.started == view.started else ""
+        rows.append((view.run_id, view.state, began,
+                     duration((view.ended if view.is_over else time.time()) - view.started),
+                     "" if best is None else f"{view.metric} {best:.4f}"))
+    print("\n".join(columns(rows)) if len(rows) > 1 else "no run of raymx's was submitted to this cluster")
+    return EXIT_OK
+
+
+def _results(args: argparse.Namespace) -> int:
+    """the reports of a run, also while it runs: a row an epoch, or of a sweep a row a trial"""
+    frame = _the_run(args).results(args.by)
+    if args.csv:
+        frame.to_csv(sys.stdout, index=False)
+    elif frame.empty:
+        print("no report yet: there is one after the first epoch")
+    else:
+        print(frame[[name for name in frame if not name.startswith(_LEFT_OUT)]].to_string(index=False))
+    return EXIT_OK
+
+
+_LEFT_OUT = ("worker_samples", "nodes", "form_s", "bytes_", "train_samples", "validation_samples", "bad_records",
+             "first_step", "steps", "restarts", "checkpoint_dir")     # of a table for a terminal
+
+
+def _the_run(args: argparse.Namespace) -> Run:
+    """The run that was named, or the newest one."""
+    if args.run:
+        return run.attach(args.run, args.address)
+    found = run.runs(args.address)
+    if not found:
+        raise JobError("no run of raymx's was submitted to this cluster, or none runs on this machine: give a "
+                       f"{_RUN}, or --address")
+    return found[0]
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "status": _status, "logs": _logs, "stop": _stop, "list": _list, "results": _results}

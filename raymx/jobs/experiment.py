@@ -1,0 +1,98 @@
+"""Experiments in Python: what an experiment file is, with objects of one's own in place of names.
+
+    exp = Experiment.from_yaml("experiments/fashion_mnist.yaml").override(training={"epochs": 5})
+    exp = exp.override(model={"net": my_net})               # a function of the notebook: it travels by value
+    many = exp.sweep({"kvstore.type": ["dist_sync", "dist_async"]}, repeats=2)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from raymx import config
+from raymx.config import Experiment as Spec
+from raymx.errors import ExperimentError
+from raymx.jobs import by_value
+from raymx.schema import Experiment as Schema
+
+_KINDS = ("grid", "choice", "uniform", "loguniform", "randint")
+
+
+class Experiment:
+    """An experiment that can be changed and submitted; each change gives a new one. It is checked at once."""
+
+    def __init__(self, spec: Spec, objects: Mapping[str, Any] | None = None) -> None:
+        """``spec`` is the typed, frozen experiment; ``objects`` are those that it names in `raymx.jobs.by_value`."""
+        self.spec = spec
+        self.objects = dict(objects or {})
+
+    @classmethod
+    def from_yaml(cls, path: str | os.PathLike[str]) -> Experiment:
+        """The experiment in a file. Raises ExperimentError with all that is wrong in it."""
+        return cls(config.load_experiment(path))
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any], directory: str | os.PathLike[str] = ".") -> Experiment:
+        """The experiment of plain data, as an experiment file has it; relative paths start from ``directory``."""
+        objects: dict[str, Any] = {}
+        return cls(config.parse_experiment(_named(raw, objects), os.fspath(directory)), objects)
+
+    def override(self, settings: Mapping[str, Any] | None = None, /, **sections: Any) -> Experiment:
+        """With other settings: ``override(training={"epochs": 5})`` or ``override({"training.epochs": 5})``.
+
+        Functions and classes in place of a ``module:name`` travel by value. Raises ExperimentError.
+        """
+        objects = dict(self.objects)
+        flat = _named({**dict(settings or {}), **dict(_flat(sections))}, objects)
+        return Experiment(config.parse_experiment(self.spec.to_dict(), self.spec.directory, flat), objects)
+
+    def sweep(self, space: Mapping[str, Any], /, **options: Any) -> Experiment:
+        """A sweep over ``space``: for each dotted key a list of values (a grid), or such as {"uniform": [0, 1]}.
+
+        ``options`` are the other keys of an experiment file's sweep section: repeats, search, scheduler and so on.
+        """
+        axes = {key: value if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in _KINDS
+                else {"grid": list(value) if isinstance(value, (list, tuple)) else [value]}
+                for key, value in space.items()}
+        return self.override({f"sweep.{key}": value for key, value in {"space": axes, **options}.items()})
+
+    def to_yaml(self) -> str:
+        """Every key with its value, as an experiment file."""
+        return config.to_yaml(self.spec)
+
+    def __repr__(self) -> str:
+        one = self.spec
+        return (f"<raymx.Experiment {one.name}: {one.model.net}, {one.training.epochs} epochs, global_batch_size "
+                f"{one.training.global_batch_size}, {one.kvstore.type}, {one.precision.dtype}"
+                + (f"; a sweep over {', '.join(one.sweep.space)}" if one.sweep.space else "")
+                + "; all settings: print(exp.to_yaml())>")
+
+
+def _flat(sections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Dotted keys of whole sections, so that what is not named in one stays as it is."""
+    for section, value in sections.items():
+        if section not in Schema.model_fields:
+            raise ExperimentError(f"{section} is not a section of an experiment: it has "
+                                  f"{', '.join(name for name in Schema.model_fields if name != 'directory')}")
+        if isinstance(value, Mapping):
+            yield from ((f"{section}.{key}", one) for key, one in value.items())
+        else:
+            yield section, value
+
+
+def _named(value: Any, objects: dict[str, Any]) -> Any:
+    """``value`` with the name of each function or class in its place; those are added to ``objects``."""
+    if isinstance(value, Mapping):
+        return {key: _named(one, objects) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_named(one, objects) for one in value]
+    if not callable(value):
+        return value
+    if hasattr(value, "collect_params") and not isinstance(value, type):
+        raise ExperimentError(f"{type(value).__name__} is a net that exists already: give model.net a function or a "
+                              "class that makes it, which every worker calls with classes=")
+    name = by_value.name_of(value, objects)
+    objects[name] = value
+    return f"{by_value.MODULE}:{name}"

@@ -1,0 +1,207 @@
+"""What of an experiment travels to a cluster with a submitted job: one zip file, measured before it is sent.
+
+    with pack(experiment, objects) as parcel:
+        parcel.path, parcel.size, parcel.left_out
+
+In it are the experiment file, resolved, and what lies beside it: modules, and the data files that the experiment names.
+Left out are version control, virtual environments, caches, results of runs, other RecordIO files, and what a .gitignore
+or .rayignore names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raymx import config, results
+from raymx.config import Experiment
+from raymx.data import files
+from raymx.errors import ExperimentError, RaymxError
+from raymx.jobs import by_value
+from raymx.report import folders
+
+EXPERIMENT = "raymx_experiment.yaml"
+SOURCE = "source.zip"       # in a submitted run's folder
+LIMIT_BYTES = 100 * 2**20       # what Ray's dashboard takes in one request
+_MARGIN_BYTES = 64 * 2**10
+_SOURCE_LIMIT_BYTES = 20 * 2**20
+_OFFENDERS = 5
+_FOLDERS = {".git", ".hg", ".svn", "__pycache__", "node_modules", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache",
+            ".ruff_cache", "mlruns", "wandb"}
+_FILES = {EXPERIMENT, by_value.MODULE_FILE, by_value.VALUES_FILE}
+_RECORDS = (".rec", ".idx", ".lst")
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A zip file; ``size`` in bytes, ``left_out`` in words."""
+
+    path: str
+    size: int
+    left_out: tuple[str, ...] = ()
+
+
+class TooLarge(Exception):
+    """The zip file would be above the limit."""
+
+
+@contextlib.contextmanager
+def pack(experiment: Experiment, objects: Mapping[str, Any], *, data_stays: bool = False,
+         limit_bytes: int = LIMIT_BYTES - _MARGIN_BYTES) -> Iterator[Parcel]:
+    """The parcel of an experiment, for as long as the context lasts.
+
+    ``objects`` travel by value, see `raymx.jobs.by_value`. ``data_stays``: where the data would make it too large, the
+    job reads it where it lies, as on this machine it can. Raises ExperimentError when it is too large, with the largest
+    files.
+    """
+    code = code_files(experiment)
+    data = data_files(experiment)
+    with tempfile.TemporaryDirectory(prefix="raymx_") as scratch:
+        path = os.path.join(scratch, "experiment.zip")
+        try:
+            _write(path, {**code, **data}, _generated(experiment, objects, data), limit_bytes)
+            yield Parcel(path, os.path.getsize(path))
+            return
+        except TooLarge:
+            if not data_stays or not data:
+                raise ExperimentError(_too_large(experiment, {**code, **data}, data, limit_bytes)) from None
+        try:
+            _write(path, code, _generated(experiment, objects, {}), limit_bytes)
+        except TooLarge:
+            raise ExperimentError(_too_large(experiment, code, {}, limit_bytes)) from None
+        yield Parcel(path, os.path.getsize(path), (f"the data ({_mib(data.values())}) is read where it lies",))
+
+
+def keep_source(directory: str, run_path: str) -> None:
+    """Keep the modules of a job's working directory with its results, for whoever loads its net later.
+
+    A folder that is large, or cannot be written, is left alone: the net then needs its modules from elsewhere.
+    """
+    found = {name: file for name, file in _walk(Path(directory)) if not name.endswith(_RECORDS)}
+    if sum(map(os.path.getsize, found.values())) > _SOURCE_LIMIT_BYTES:
+        return
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file in found.items():
+            archive.write(file, name)
+    with contextlib.suppress(RaymxError):
+        folders.write(run_path, {SOURCE: content.getvalue()})
+
+
+def code_files(experiment: Experiment) -> dict[str, str]:
+    """What travels besides data: the file for each name in the zip."""
+    directory = Path(experiment.directory)
+    return {name: file for name, file in _walk(directory) if not name.endswith(_RECORDS) and name not in _FILES}
+
+
+def data_files(experiment: Experiment) -> dict[str, str]:
+    """The data that the experiment names, with the indexes beside it, as far as it lies below the experiment file."""
+    found: dict[str, str] = {}
+    for path in (path for paths in _data(experiment).values() for path in paths):
+        inside = _inside(experiment, path)
+        if inside is None:
+            continue
+        for file in files.expand([experiment.resolve(path)]):
+            for near in (file, files.with_suffix(file, ".idx"), files.with_suffix(file, ".lst")):
+                if os.path.isfile(near):
+                    found[os.path.relpath(near, experiment.directory)] = near
+    return found
+
+
+def _generated(experiment: Experiment, objects: Mapping[str, Any], data: Mapping[str, str]) -> dict[str, bytes]:
+    """The files that are made for the job. Paths to data that does not travel become absolute."""
+    moved = {f"data.{key}": [path if _travels(experiment, path, data) else experiment.resolve(path) for path in paths]
+             for key, paths in _data(experiment).items() if paths}
+    sent = config.parse_experiment(experiment.to_dict(), experiment.directory, moved)
+    return {EXPERIMENT: config.to_yaml(sent).encode(), **by_value.files(objects)}
+
+
+def _travels(experiment: Experiment, path: str, data: Mapping[str, str]) -> bool:
+    return files.is_uri(path) or (bool(data) and _inside(experiment, path) is not None)
+
+
+def _data(experiment: Experiment) -> dict[str, list[str]]:
+    """The paths of data.train and data.validation."""
+    given = {"train": experiment.data.train, "validation": experiment.data.validation or ()}
+    return {key: [paths] if isinstance(paths, str) else list(paths) for key, paths in given.items()}
+
+
+def _inside(experiment: Experiment, path: str) -> str | None:
+    """A local path relative to the experiment's folder, when it is below that."""
+    if files.is_uri(path):
+        return None
+    relative = os.path.relpath(experiment.resolve(path), experiment.directory)
+    return None if relative.startswith("..") or os.path.isabs(os.path.expanduser(path)) else relative
+
+
+def _walk(directory: Path) -> Iterator[tuple[str, str]]:
+    """(name, path) of the files that may travel, in order."""
+    yield from sorted((str(path.relative_to(directory)), str(path)) for path in _below(directory, []))
+
+
+def _below(folder: Path, ignored: Sequence[Any]) -> Iterator[Path]:
+    ignored = [*ignored, *_ignore_files(folder)]
+    for path in folder.iterdir():
+        if any(is_ignored(path) for is_ignored in ignored):
+            continue
+        if path.is_dir():
+            if not path.is_symlink() and not _is_left_out(path):
+                yield from _below(path, ignored)
+        elif path.is_file():
+            yield path
+
+
+def _is_left_out(folder: Path) -> bool:
+    return (folder.name in _FOLDERS or folder.name.endswith(".egg-info") or (folder / "pyvenv.cfg").exists()
+            or (folder / results.RUN).exists())
+
+
+def _ignore_files(folder: Path) -> list[Any]:
+    """What .gitignore and .rayignore in this folder say, as Ray understands them: functions of a path."""
+    if not any((folder / name).exists() for name in (".gitignore", ".rayignore")):
+        return []
+    from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
+
+    found: list[Any] = get_excludes_from_ignore_files(folder, include_gitignore=True, logger=_Silent())
+    return found
+
+
+class _Silent:
+    def info(self, *_: object) -> None:
+        """Ray logs each ignore file."""
+
+
+def _write(path: str, found: Mapping[str, str], generated: Mapping[str, bytes], limit_bytes: int) -> None:
+    """Write the zip file; raise TooLarge as soon as it is above the limit."""
+    with open(path, "wb") as target, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in generated.items():
+            archive.writestr(name, content)
+        for name, file in found.items():
+            with open(file, "rb") as read, archive.open(zipfile.ZipInfo.from_file(file, name), "w") as entry:
+                while piece := read.read(2**20):
+                    entry.write(piece)
+                    if target.tell() > limit_bytes:
+                        raise TooLarge
+    if os.path.getsize(path) > limit_bytes:
+        raise TooLarge
+
+
+def _too_large(experiment: Experiment, found: Mapping[str, str], data: Mapping[str, str], limit_bytes: int) -> str:
+    sizes = sorted(((os.path.getsize(file), name) for name, file in found.items()), reverse=True)
+    largest = "\n".join(f"  {size / 2**20:8.1f} MiB  {name}" for size, name in sizes[:_OFFENDERS])
+    fix = ("put data where every node can read it (a shared folder, or a URI) and name that in data.train and "
+           "data.validation; " if data else "")
+    return (f"{experiment.directory} travels to the cluster, and is above the {limit_bytes / 2**20:.0f} MiB (zipped) "
+            f"that Ray takes. The largest files:\n{largest}\n{fix}name what is not needed in "
+            f"{os.path.join(experiment.directory, '.rayignore')}")
+
+
+def _mib(paths: Any) -> str:
+    return f"{sum(map(os.path.getsize, paths)) / 2**20:.0f} MiB"

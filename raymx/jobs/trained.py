@@ -1,0 +1,176 @@
+"""What a run has trained: its best checkpoint, and the net in it, ready to predict."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raymx import yaml_text
+from raymx.config import Experiment, parse_experiment
+from raymx.data import files
+from raymx.errors import CheckpointError, ExperimentError, JobError
+from raymx.jobs import reports
+from raymx.jobs.packing import SOURCE
+from raymx.report import folders, load
+from raymx.report.model import Trial, number
+from raymx.space import Space
+from raymx.training.checkpoint import PARAMETERS, STATE
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A checkpoint of a trial. ``parameters`` is the path or URI of Gluon's parameter file."""
+
+    trial_id: str
+    axes: Mapping[str, Any]
+    epoch: float
+    metrics: Mapping[str, float]
+    parameters: str
+    experiment: Experiment
+    _source: str = field(repr=False, default="")
+
+    def load_net(self, ctx: Any = None) -> Any:
+        """The trained Gluon net on ``ctx`` (an MXNet context, mx.cpu() by default).
+
+        It takes what it was trained with: arrays (rows, channels, height, width) of ``(pixel - data.mean) /
+        data.std``; `predict` takes images as they are. On a CPU a float16 net is loaded as float32, which MXNet can
+        compute there. Raises ExperimentError when the module of the net is not there any more.
+        """
+        import mxnet as mx
+
+        from raymx.training import nets
+
+        device = ctx or mx.cpu()
+        experiment = self.experiment
+        if device.device_type == "cpu" and experiment.precision.net_dtype == "float16":
+            experiment = parse_experiment(experiment.to_dict(), experiment.directory, {"precision.dtype": "float32"})
+        with _modules_of(self._source) as folder:
+            there = experiment.model_copy(update={"directory": folder or experiment.directory})
+            try:
+                net = nets.build_net(there, [device])
+            except ModuleNotFoundError as error:
+                raise ExperimentError(f"model.net is {experiment.model.net}, and its module is not there any more "
+                                      f"({error}): it was in {experiment.directory}") from None
+        with _local(self.parameters) as file:
+            net.load_parameters(file, ctx=device, cast_dtype=True, dtype_source="current")
+        return net
+
+    def predict(self, images: Any, ctx: Any = None, rows_at_once: int = 256) -> np.ndarray[Any, Any]:
+        """The net's outputs for ``images``, uint8 or float pixels from 0 to 255, (rows, height, width, channels) or,
+        with one channel, (rows, height, width); an array (rows, outputs) of float32.
+
+        Raises ExperimentError when images are not of ``data.image_shape``.
+        """
+        import mxnet as mx
+
+        pixels = self._checked(np.asarray(images))
+        net = self.load_net(ctx)
+        parts = (mx.nd.array(pixels[at:at + rows_at_once], ctx=ctx or mx.cpu()) for at in
+                 range(0, len(pixels), rows_at_once))
+        outputs = [net(part).asnumpy() for part in parts]
+        return np.concatenate(outputs).astype(np.float32) if outputs else np.zeros((0, self.experiment.model.classes),
+                                                                                   np.float32)
+
+    def _checked(self, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Images as the net takes them: (rows, channels, height, width), normalised."""
+        data = self.experiment.data
+        channels, height, width = data.image_shape
+        if images.ndim == 3 and channels == 1:
+            images = images[..., None]
+        if images.ndim != 4 or images.shape[1:] != (height, width, channels):
+            raise ExperimentError(f"images are {images.shape}: they must be (rows, {height}, {width}, {channels}), the "
+                                  f"net's data.image_shape")
+        mean, std = (np.asarray(value, np.float32).reshape(1, -1, 1, 1) for value in (data.mean, data.std))
+        return np.asarray((images.transpose(0, 3, 1, 2).astype(np.float32) - mean) / std, np.float32)
+
+
+def best(path: str) -> Trained:
+    """The best checkpoint in a run's folder. Raises JobError when there is none yet."""
+    run = folders.read_run(path)
+    sweep = load.load(run, os.path.basename(path))
+    trials = zip(sweep.trials, _folders(run, sweep.trials), strict=True)
+    found = [(value, trial, name, state) for trial, folder in trials
+             for name, state in _checkpoints(folders.child(run.path, folder))
+             if (value := number(state["metrics"].get(sweep.objective.metric))) is not None]
+    if not found:
+        raise JobError(f"{path} has no checkpoint with {sweep.objective.metric} yet: the first one is written after an "
+                       "epoch")
+    sign = 1 if sweep.objective.mode == "max" else -1
+    _, trial, name, state = max(found, key=lambda one: sign * one[0])
+    experiment = _experiment(run, trial)
+    return Trained(trial.trial_id, trial.axes, float(state["epoch"]), state["metrics"],
+                   folders.child(name, PARAMETERS), experiment, folders.child(run.path, SOURCE))
+
+
+def _folders(run: folders.RunFiles, trials: Any) -> list[str]:
+    """The folder of each trial."""
+    by_id = {reports.json_of(one.trial or "").get("trial_id"): one.folder for one in run.trials}
+    return [by_id.get(trial.trial_id, trial.trial_id) for trial in trials]
+
+
+def _checkpoints(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(path, state) of a trial's checkpoints that are whole."""
+    for name in folders.folders_in(folder):
+        if not name.startswith("checkpoint_"):
+            continue
+        path = folders.child(folder, name)
+        state = reports.json_of(folders.text(folders.child(path, STATE)) or "")
+        if "metrics" in state:
+            yield path, state
+
+
+def _experiment(run: folders.RunFiles, trial: Trial) -> Experiment:
+    raw = load.experiment_of(run)
+    space = Space(parse_experiment(raw, yaml_text.parse(run.run, run.path)["directory"]))
+    labels = {axis.key: trial.axes[axis.key] for axis in space.axes}
+    return space.at(labels, trial.repeat)
+
+
+@contextlib.contextmanager
+def _local(path: str) -> Iterator[str]:
+    """A file that Gluon can open: a copy of one that is no local one."""
+    if not files.is_uri(path):
+        if not os.path.exists(path):
+            raise CheckpointError(f"{path} is not there any more: newer checkpoints take the place of older ones; ask "
+                                  "again with run.best()")
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch, PARAMETERS)
+        copy.write_bytes(folders.content(path) or b"")
+        yield str(copy)
+
+
+@contextlib.contextmanager
+def _modules_of(source: str) -> Iterator[str]:
+    """The folder of a run's own modules, in which they are found; "" when it kept none.
+
+    Modules of the same names that this process has, of another run, are set aside meanwhile.
+    """
+    archive = folders.content(source) if source else None
+    if archive is None:
+        yield ""
+        return
+    folder = tempfile.mkdtemp(prefix="raymx_source_")       # stays: a net's code may import more later
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        opened.extractall(folder)
+    names = {path.stem for path in Path(folder).iterdir()}
+    aside = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in names}
+    path_before = list(sys.path)
+    try:
+        yield folder
+    finally:
+        sys.path[:] = path_before
+        for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+            del sys.modules[name]
+        sys.modules.update(aside)
