@@ -17,6 +17,8 @@ BAR = 24
 class Display:
     """Writes to one stream; the live line is redrawn in place, and left out where that cannot be."""
 
+    resume_with = "python -m raymx.run --resume"
+
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._live = stream.isatty()
@@ -80,7 +82,7 @@ class Display:
         if summary["parameters"]:
             self.say(f"parameters  {summary['parameters']}")
         if summary["state"] != "finished":
-            self.say(f"go on with  python -m raymx.run --resume {path}")
+            self.say(f"go on with  {self.resume_with} {path}")
 
     def _clear(self) -> None:
         if self._shown_live:

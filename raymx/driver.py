@@ -215,6 +215,7 @@ class Run:
 
         from raymx.jobs.journal import Journal
 
+        self._display.resume_with = "python -m raymx.submit EXPERIMENT --resume"
         self._display = Journal(self._display, run_id, global_worker.node.get_logs_dir_path(),
                                 os.path.join(self._storage_path, folder))
 
@@ -295,7 +296,7 @@ class Run:
             not (one.metrics or {}).get("done") for one in grid if not one.error))
         error: RaymxError | None = None if unfinished or not failed else TrainingError(
             f"{len(failed)} of {len(grid)} trials failed, the first one with: {results.root_cause(failed[0].error)}\n"
-            f"run them again with  python -m raymx.run --resume {path} --retry-failed")
+            f"run them again with  {self._display.resume_with} {path} --retry-failed")
         state = "interrupted" if unfinished else "failed" if error else "finished"
         summary = results.sweep_summary(self.experiment, grid, state, error, began)
         error = self._summarize(summary, folder) or error

@@ -13,6 +13,9 @@ from collections.abc import Iterable
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 """``module:name``: something of the user's own, in a module beside the experiment file."""
 
+OBJECTS = "raymx_objects"
+"""The module that a submitted run finds objects of a notebook in (see raymx.jobs.by_value)."""
+
 MODEL_ZOO = (
     *(f"resnet{depth}_v{version}" for version in (1, 2) for depth in (18, 34, 50, 101, 152)),
     *(f"vgg{depth}{suffix}" for suffix in ("", "_bn") for depth in (11, 13, 16, 19)),

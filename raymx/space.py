@@ -24,6 +24,7 @@ from typing import Any
 from raymx import rules
 from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError
+from raymx.names import OBJECTS
 from raymx.sweep_schema import Sweep
 from raymx.values import show
 
@@ -269,7 +270,10 @@ def _axis(key: str, given: Mapping[str, Any]) -> Axis:
 
 
 def label(value: object) -> str:
-    """A short text for a value: ``2bit 0.5`` for {type: 2bit, threshold: 0.5}, ``2:8`` for {min: 2, max: 8}."""
+    """A short text for a value: ``2bit 0.5`` for {type: 2bit, threshold: 0.5}, ``2:8`` for {min: 2, max: 8}.
+
+    An object that was defined in a notebook goes by its name.
+    """
     if isinstance(value, Mapping) and value:
         if value.keys() == {"min", "max"}:
             return f"{value['min']}:{value['max']}"
@@ -279,7 +283,7 @@ def label(value: object) -> str:
         plain = first[0] in ("type", "name")
         return " ".join([first[1] if plain else "=".join(first),
                          *(text if plain and len(rest) == 1 else f"{key}={text}" for key, text in rest)])
-    return value if isinstance(value, str) else json.dumps(value)
+    return value.removeprefix(f"{OBJECTS}:") if isinstance(value, str) else json.dumps(value)
 
 
 def short(number: float) -> float:

@@ -211,7 +211,7 @@ class SweepDisplay(Display):
                 self.say(f"{name:<11} {summary[name]}")
         self.say(f"results     {path}")
         if summary["state"] == "interrupted":
-            self.say(f"go on with  python -m raymx.run --resume {path}")
+            self.say(f"go on with  {self.resume_with} {path}")
 
 
 def as_rich(board: Board, now: float) -> Table:

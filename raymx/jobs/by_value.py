@@ -15,9 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from raymx import names
 from raymx.errors import ExperimentError
 
-MODULE = "raymx_objects"
+MODULE = names.OBJECTS
 MODULE_FILE, VALUES_FILE = f"{MODULE}.py", f"{MODULE}.pkl"
 _HEAD = '"""Objects of a notebook, by value; raymx.submit wrote it."""\n\nfrom raymx.jobs.by_value import load\n\n'
 

@@ -35,13 +35,14 @@ STATE_COLOURS: Mapping[str, str] = {        # with white text on them
     "interrupted": "#8A6100", "stopped": "#8A6100", "failed": "#B33A00", "lost": "#7A3E8F"}
 # The class is there twice where a notebook's own rules for outputs would win.
 CSS = """
-.raymx-card { box-sizing: border-box; max-width: 880px; margin: 2px 0; padding: 10px 14px; color: inherit;
+.raymx-card { box-sizing: border-box; max-width: 960px; margin: 2px 0; padding: 10px 14px; color: inherit;
   border: 1px solid rgba(128,128,128,.4); border-radius: 6px; overflow-wrap: anywhere;
   font: 13px/1.45 var(--jp-ui-font-family, var(--vscode-font-family, system-ui, "DejaVu Sans", sans-serif));
   font-variant-numeric: tabular-nums; }
 .raymx-card div { margin: 0; }
 .raymx-card a { color: var(--jp-content-link-color, var(--vscode-textLink-foreground, inherit)); }
-.raymx-card.raymx-card :is(code, pre) { color: inherit; background: none; padding: 0; border: 0; font-size: 12px;
+.raymx-card.raymx-card :is(code, pre) { color: inherit; background: none; padding: 0; border: 0;
+  font-size: 12px; white-space: inherit;
   font-family: var(--jp-code-font-family, var(--vscode-editor-font-family, ui-monospace, monospace)); }
 .raymx-card .quiet { opacity: .72; }
 .raymx-card .head, .raymx-card .foot { display: flex; flex-wrap: wrap; gap: 2px 10px; align-items: baseline; }
@@ -51,7 +52,7 @@ CSS = """
 .raymx-card .dot { display: inline-block; width: 8px; height: 8px; border-radius: 4px; margin-right: 6px; }
 .raymx-card .bar { display: flex; gap: 1px; height: 6px; margin: 8px 0; border-radius: 3px; overflow: hidden;
   background: rgba(128,128,128,.25); }
-.raymx-card .bar .part { opacity: .6; }
+.raymx-card .bar .part { background: #0072B2; opacity: .6; }
 .raymx-card .body { display: flex; flex-wrap: wrap; gap: 6px 24px; align-items: flex-start; }
 .raymx-card .left { flex: 1 1 300px; min-width: 0; }
 .raymx-card .facts { display: grid; grid-template-columns: fit-content(50%) 1fr; gap: 2px 14px; }
@@ -71,6 +72,7 @@ CSS = """
 .raymx-card.raymx-card th { font-weight: 600; opacity: .72; border-bottom: 1px solid rgba(128,128,128,.4); }
 .raymx-card.raymx-card .n { text-align: right; padding: 2px 0 2px 14px; }
 .raymx-card.raymx-card .text { white-space: normal; }
+.raymx-card .state { white-space: nowrap; }
 .raymx-card.raymx-card .best :is(.n, code) { font-weight: 700; }
 .raymx-card .warn { color: #C2600A; color: color-mix(in srgb, currentColor 35%, #E06C00); }
 .raymx-card .notes { margin-top: 6px; }
@@ -110,7 +112,8 @@ def _class(state: str) -> str:
 
 def _bar(view: View) -> str:
     share = facts.share(view)
-    parts = "".join(f'<i class="{kind}" style="width:{100 * width:.1f}%"></i>' for kind, width in share if width > 0)
+    parts = "".join(f'<i class="{kind if kind == facts.PART else _class(kind)}" style="width:{100 * width:.1f}%"></i>'
+                    for kind, width in share if width > 0)
     done = 100 * sum(width for _, width in share)
     return (f'<div class="bar" role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{done:.0f}">'
             f"{parts}</div>")
@@ -153,7 +156,8 @@ def _row(trial: TrialView, best: Sequence[TrialView], drawn: Sequence[TrialView]
     first = ' class="best"' if best and trial is best[0] else ""
     return (f"<tr{first}><td>{_key(drawn.index(trial) if trial in drawn else None)}<code>{escape(name)}</code></td>"
             f'<td class="text">{escape(settings)}</td>'
-            f'<td class="text"><i class="dot {_class(trial.state)}"></i>{escape(state)}{flag}</td>'
+            f'<td class="text"><span class="state"><i class="dot {_class(trial.state)}"></i>{escape(state)}</span>'
+            f"{flag}</td>"
             + "".join(f'<td class="n">{escape(number)}</td>' for number in numbers) + "</tr>")
 
 

@@ -47,7 +47,7 @@ def chart(curves: Sequence[Points], title: str, mode: str, epochs: int) -> str:
     name = escape(title if len(title) <= LONGEST_TITLE else title[:LONGEST_TITLE - 1] + "…")
     return (f'<svg class="curve" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name} over epochs">'
             f'<text x="{LEFT}" y="12">{name}</text>'
-            f'<text x="{LEFT - 6}" y="{BOTTOM + 14}" text-anchor="end">epoch</text>'
+            f'<text x="{LEFT - 12}" y="{BOTTOM + 14}" text-anchor="end">epoch</text>'
             f"{''.join(_grid(scale))}{''.join(reversed(lines))}</svg>")
 
 

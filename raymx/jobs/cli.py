@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from raymx import options
+from raymx import config, options
 from raymx.errors import JobError
 from raymx.jobs import card, run
+from raymx.jobs.experiment import Experiment
 from raymx.jobs.run import Run
 from raymx.options import EXIT_ERROR, EXIT_OK
 from raymx.table import duration
@@ -66,13 +67,11 @@ def _parser(name: str) -> argparse.ArgumentParser:
 def _submit(args: argparse.Namespace) -> int:
     from raymx.run import default_experiment
 
-    more = ["--verbose"] if args.verbose else []
-    if args.resume is not None:
-        if args.resume == options.RESUME_NEWEST:
-            raise JobError("--resume needs the RUN_FOLDER, which the run printed after the word results")
-        more += ["--resume", args.resume, *(["--retry-failed"] if args.retry_failed else [])]
-    found = run.submit(args.experiment or default_experiment(), args.address, storage_path=args.storage_path,
-                       overrides=options.overrides(args), arguments=more)
+    if args.resume == options.RESUME_NEWEST:
+        raise JobError("--resume needs the RUN_FOLDER, which the run printed after the word results")
+    experiment = Experiment(config.load_experiment(args.experiment or default_experiment(), options.overrides(args)))
+    found = run.submit(experiment, args.address, storage_path=args.storage_path, resume=args.resume,
+                       retry_failed=args.retry_failed, verbose=args.verbose)
     print(f"submitted {found.id}")
     if args.follow:
         return _follow(found)

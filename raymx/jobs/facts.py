@@ -21,6 +21,7 @@ PHASES = {"waiting": "waiting for room in the cluster", "forming": "forming the 
           "leaving": "moving to other nodes"}
 BEFORE = {"pending": "waiting for the cluster to start it", "starting": "checking the experiment and the cluster",
           "running": "no trial has begun yet"}
+PART = "part"               # of the progress bar: what unfinished trials have done
 FIRST_NUMBER = 3            # of the table's columns
 LONGEST_LINE = 240          # characters of a message
 LONGEST_METRIC = 30
@@ -52,14 +53,14 @@ def _left(view: View) -> str:
 
 
 def share(view: View) -> list[tuple[str, float]]:
-    """Parts of the progress bar: a kind, and its part (0 to 1) of the whole."""
+    """Parts of the progress bar: a state or `PART`, and its share (0 to 1) of the whole."""
     if not view.is_sweep:
         return [(view.state, _done(view.trials[0]) if view.trials else 0.0)]
     whole = planned(view)
     states = Counter("finished" if trial.state == "stopped" else trial.state for trial in view.trials)
     under_way = sum(_done(trial) for trial in view.trials if trial.state not in ENDED)
     return [*((state, states[state] / whole) for state in ("finished", "failed", "interrupted")),
-            ("running part", under_way / whole)]
+            (PART, under_way / whole)]
 
 
 def planned(view: View) -> int:

@@ -43,7 +43,7 @@ class Head:
             version = self._get("/api/version").json()
         except Exception as error:
             raise _unreachable(self.address, error) from None
-        self.is_here = Path("/tmp/ray", str(version.get("session_name") or "?")).is_dir()
+        self.is_here = Path(_temporary(), str(version.get("session_name") or "?")).is_dir()
 
     @property
     def python(self) -> str:
@@ -168,8 +168,15 @@ def _use_token(new: bool = False) -> None:
         token.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 
 
+def _temporary() -> str:
+    """Where Ray keeps its sessions on this machine."""
+    from ray._common.utils import get_default_ray_temp_dir
+
+    return str(get_default_ray_temp_dir())
+
+
 def _quieten() -> None:
-    for name in ("ray", "ray.dashboard.modules.dashboard_sdk"):
+    for name in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 

@@ -97,13 +97,11 @@ class LiveCard:
 
     def _notice(self) -> str:
         """What to say of looks that fail."""
-        if self._failing_s < TROUBLE_S:
-            return ""
-        if self._failing_s < GIVE_UP_S:
-            return f"trying again: {self._failure}"
-        again = f"raymx.attach({self._view.run_id!r})" if self._view else "the same again"
-        return (f"The cluster cannot be reached, and this card is not updated any more. The run may go on: look again "
-                f"with {again}. The last error: {self._failure}")
+        if self._failing_s >= GIVE_UP_S:
+            again = f"raymx.attach({self._view.run_id!r})" if self._view else "the same again"
+            return ("The cluster cannot be reached, and this card is not updated any more. The run may go on: look "
+                    f"again with {again}. The last error: {self._failure}")
+        return f"trying again: {self._failure}" if self._failing_s >= TROUBLE_S else ""
 
 
 def _bundle(html: str, text: str) -> dict[str, str]:

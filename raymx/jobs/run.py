@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from raymx import config, results, rules
@@ -178,17 +178,19 @@ class Run:
 
 
 def submit(experiment: Experiment | str | os.PathLike[str], address: str | None = None, *,
-           storage_path: str | None = None, overrides: Mapping[str, object] | None = None,
-           arguments: Sequence[str] = ()) -> Run:
+           storage_path: str | None = None, resume: str | None = None, retry_failed: bool = False,
+           verbose: bool = False) -> Run:
     """Start a run or a sweep on a cluster and return at once.
 
     ``experiment`` is an `Experiment` or an experiment file. ``address`` is http://HOST:8265 or as ray.init has it;
     None or "auto" is the cluster of RAY_ADDRESS, or that of this machine, where one is started when there is none.
-    ``storage_path`` is where its cluster keeps the results. ``arguments`` are more of raymx.run's. Raises
-    ExperimentError for what is wrong with the experiment, JobError when the cluster cannot be used.
+    ``storage_path`` is where its cluster keeps the results. ``resume`` is the folder or URI of a run that was
+    interrupted, to go on with; ``retry_failed`` then runs failed trials of a sweep again. ``verbose``: the output has
+    what Ray, MXNet and every role print. Raises ExperimentError for what is wrong with the experiment, JobError when
+    the cluster cannot be used.
     """
     if not isinstance(experiment, Experiment):
-        experiment = Experiment(config.load_experiment(experiment, overrides))
+        experiment = Experiment.from_yaml(experiment)
     spec = experiment.spec
     check(experiment)
     where = head.find(address)
@@ -199,7 +201,9 @@ def submit(experiment: Experiment | str | os.PathLike[str], address: str | None 
         storage_path = results.storage_path(storage_path)
     run_id = f"{spec.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.urandom(2).hex()}"
     command = [f"exec {where.python} -m raymx.run {packing.EXPERIMENT}", "--address auto", f"--run-id {run_id}",
-               *([f"--storage-path {_quoted(storage_path)}"] if storage_path else []), *map(shlex.quote, arguments)]
+               *([f"--storage-path {_quoted(storage_path)}"] if storage_path else []),
+               *([f"--resume {_quoted(resume)}"] if resume else []), *(["--retry-failed"] if retry_failed else []),
+               *(["--verbose"] if verbose else [])]
     with packing.pack(spec, experiment.objects, data_stays=where.is_here) as parcel:
         for text in parcel.left_out:
             print(f"note: {text}")
