@@ -17,6 +17,7 @@ import time
 from typing import Any
 
 import ray
+from ray import cloudpickle
 from ray.tune import Callback
 
 from raymx import results
@@ -109,7 +110,7 @@ class Watch:
         self.on_end(trial)
         if trial.trial_id not in self._written.records:     # it failed before it had its place
             self._begun(trial)
-        self._over(trial.trial_id, "failed", str(results.root_cause(trial.get_pickled_error() or trial.get_error())))
+        self._over(trial.trial_id, "failed", str(results.root_cause(_error_of(trial)) or "no reason is known"))
 
     def on_complete(self, trial: Any) -> None:
         """The trial has done its last epoch, or the trial scheduler has stopped it."""
@@ -197,6 +198,15 @@ class Watch:
     def _end_tune(self) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
         self._board.say_over()
+
+
+def _error_of(trial: Any) -> Any:
+    """What a trial has just failed with. Tune's own way to it looks in the storage, where it is not yet."""
+    try:
+        with open(trial.pickled_error_file, "rb") as file:
+            return cloudpickle.load(file)
+    except Exception:           # no file, or an exception that cannot be unpickled here
+        return trial.get_error()
 
 
 def free() -> str:

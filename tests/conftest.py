@@ -35,6 +35,16 @@ def ray_cluster() -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A `here.Here` for one module."""
+    from here import Here
+
+    made = Here(tmp_path_factory.mktemp("here"))
+    yield made
+    made.end()
+
+
 def marked(mark: str, *titles: str) -> dict[int, str]:
     """Processes that have ``mark`` in their environment, with their titles; those that begin with one of ``titles``."""
     found = {}

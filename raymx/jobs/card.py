@@ -19,11 +19,12 @@ from raymx.jobs.facts import Fact
 from raymx.jobs.view import TrialView, View
 from raymx.text import columns, count
 
-MOST_ROWS, MOST_TEXT_ROWS = 16, 6       # trials of a sweep
+MOST_ROWS, MOST_TEXT_ROWS = 16, 5       # trials of a sweep
 MOST_CURVES = 4
 MOST_MESSAGES, MOST_TEXT_MESSAGES = 4, 2
+MOST_TEXT_NOTES = 3                     # messages, flags and reasons of failures together
 MOST_ERROR = 20_000                     # characters of an error; the middle of a longer one is left out
-MOST_TEXT_ERROR = 6                     # lines
+MOST_TEXT_ERROR, MOST_SWEEP_ERROR = 6, 3    # lines of an error in the text
 TEXT_SETTINGS = 80                      # characters of a trial's settings
 BAR = 24
 _GOING, _OVER = ("run.logs(follow=True)", "run.stop()"), ("run.logs()", "run.results()")
@@ -54,11 +55,11 @@ CSS = """
   background: rgba(128,128,128,.25); }
 .raymx-card .bar .part { background: #0072B2; opacity: .6; }
 .raymx-card .body { display: flex; flex-wrap: wrap; gap: 6px 24px; align-items: flex-start; }
-.raymx-card .left { flex: 1 1 300px; min-width: 0; }
+.raymx-card .left { flex: 1 1 320px; min-width: 0; }
 .raymx-card .facts { display: grid; grid-template-columns: fit-content(50%) 1fr; gap: 2px 14px; }
 .raymx-card .facts b { white-space: nowrap; margin-right: 6px; }
 .raymx-card .curve { flex: 0 1 380px; width: 380px; height: auto; }
-.raymx-card .key { display: inline-block; width: 26px; height: 8px; }
+.raymx-card .key { display: inline-block; width: 22px; height: 8px; }
 .raymx-card svg text { font-size: 10.5px; fill: currentColor; fill-opacity: .75; }
 .raymx-card svg path { stroke: rgba(128,128,128,.25); fill: none; }
 .raymx-card svg .axis { stroke: rgba(128,128,128,.8); }
@@ -66,13 +67,14 @@ CSS = """
 .raymx-card .wide { overflow-x: auto; margin-top: 8px; }
 .raymx-card.raymx-card table { table-layout: auto; border-collapse: collapse; width: 100%; margin: 0; border: 0;
   font-size: 12px; }
-.raymx-card.raymx-card :is(th, td) { padding: 2px 14px 2px 0; text-align: left; vertical-align: baseline;
-  white-space: nowrap; border: 0; max-width: none; color: inherit; }
+.raymx-card.raymx-card :is(th, td) { padding: 2px 10px 2px 0; text-align: left; vertical-align: baseline;
+  white-space: nowrap; border: 0; max-width: none; color: inherit; line-height: 1.35; }
 .raymx-card.raymx-card :is(tr, th, td) { background: none !important; }
 .raymx-card.raymx-card th { font-weight: 600; opacity: .72; border-bottom: 1px solid rgba(128,128,128,.4); }
-.raymx-card.raymx-card .n { text-align: right; padding: 2px 0 2px 14px; }
+.raymx-card.raymx-card .n { text-align: right; padding: 2px 0 2px 10px; }
 .raymx-card.raymx-card .text { white-space: normal; }
 .raymx-card .state { white-space: nowrap; }
+.raymx-card td .warn { display: block; padding-left: 14px; }
 .raymx-card.raymx-card .best :is(.n, code) { font-weight: 700; }
 .raymx-card .warn { color: #C2600A; color: color-mix(in srgb, currentColor 35%, #E06C00); }
 .raymx-card .notes { margin-top: 6px; }
@@ -165,7 +167,7 @@ def _key(curve: int | None) -> str:
     """The line of a trial's curve, so that the table is the legend."""
     if curve is None:
         return '<i class="key"></i>'
-    return (f'<svg class="key" viewBox="0 0 26 8"><polyline points="0,4 20,4" stroke="{COLOURS[curve]}" '
+    return (f'<svg class="key" viewBox="0 0 22 8"><polyline points="0,4 17,4" stroke="{COLOURS[curve]}" '
             f'stroke-dasharray="{DASHES[curve]}"/></svg>')
 
 
@@ -203,9 +205,9 @@ def _link(address: str) -> str:
 def as_text(view: View, now: float) -> str:
     """The card as at most 20 lines of text."""
     name, run_id = facts.names(view)
-    head = f"{name}  {view.state}" + (f"  {run_id}" if run_id else "")
+    head = f"{name}  {facts.line(view.state)}" + (f"  {run_id}" if run_id else "")
     lines = [head, _text_bar(view, now), *_text_facts(view), *_text_table(view),
-             *facts.notes(view, MOST_TEXT_MESSAGES), *_text_error(view)]
+             *facts.notes(view, MOST_TEXT_MESSAGES)[:MOST_TEXT_NOTES], *_text_error(view)]
     places = [f"{name:<11} {facts.line(place)}" for name, place in (("results", view.path), ("dashboard", view.address))
               if place]
     return "\n".join([*lines, *places])
@@ -227,7 +229,7 @@ def _text_table(view: View) -> list[str]:
     if not listed:
         return []
     cells = [facts.cells(trial) for trial in listed]
-    flags = [trial.flag for trial in listed]
+    flags = [facts.line(trial.flag) for trial in listed]
     rows = [[name, facts.line(settings, TEXT_SETTINGS), f"{state}: {flag}" if flag else state, *numbers]
             for (name, settings, state, *numbers), flag in zip(cells, flags, strict=True)]
     hidden = facts.hidden(view, listed)
@@ -236,6 +238,6 @@ def _text_table(view: View) -> list[str]:
 
 def _text_error(view: View) -> list[str]:
     """Its first line, which says what it is, and its last ones."""
-    lines = facts.error(view).splitlines()
-    cut = len(lines) - MOST_TEXT_ERROR
-    return lines if cut <= 0 else [lines[0], f"... {count(cut + 1, 'line')} ...", *lines[-MOST_TEXT_ERROR + 2:]]
+    lines, most = facts.error(view).splitlines(), MOST_SWEEP_ERROR if view.is_sweep else MOST_TEXT_ERROR
+    cut = len(lines) - most
+    return lines if cut <= 0 else [lines[0], f"... {count(cut + 1, 'line')} ...", *lines[-most + 2:]]

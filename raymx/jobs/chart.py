@@ -16,6 +16,7 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 362, 22, 104     # of the area with the curves
 LONGEST_TITLE = 48                  # characters
 MOST_POINTS = 80                    # of one curve
 MARKED_POINTS = 12                  # of a curve whose points are all marked
+LARGEST = 1e100                     # number that can be drawn: differences of such are finite
 FEWEST_EPOCHS = 4                   # on the axis, so that the first points do not fill it
 
 
@@ -118,4 +119,4 @@ def _thinned(points: Points, mode: str) -> Points:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, (int, float)) and abs(value) < LARGEST

@@ -93,17 +93,24 @@ def _best(trial: TrialView, view: View) -> tuple[str, str]:
         return number(trial.objective), f"best, in epoch {point[0]:g}" if point and same else "best so far"
     if point is not None:
         return number(point[1]), f"best, in epoch {point[0]:g}"
-    return "", "NaN in every report" if trial.curve else "" if view.is_over else "no report yet"
+    return "", _no_value(view)
+
+
+def _no_value(view: View) -> str:
+    """Why there is no objective."""
+    reported = view.rows or any(trial.curve for trial in view.trials)
+    return "no number in any report" if reported else "" if view.is_over else "no report yet"
 
 
 def of_sweep(view: View) -> list[Fact]:
     states = Counter(trial.state for trial in view.trials)
     ended = sum(states[state] for state in ENDED)
     each = ", ".join(f"{states.pop(state)} {state}" for state in ("running", "paused", *ENDED) if states[state])
+    each += f", {count(view.skipped, 'cell')} skipped" if view.skipped and each else ""
     facts = [("trials", f"{ended} of {planned(view)} ended", each or BEFORE.get(view.state, ""))]
     best = ranked(view)
     if not best:
-        return facts if view.is_over else [*facts, (objective_name(view), "", "no report yet")]
+        return [*facts, *([(objective_name(view), "", _no_value(view))] if _no_value(view) else [])]
     more = f"best{'' if view.is_over else ' so far'}, trial {short(best[0])}"
     return [*facts, (objective_name(view), number(best[0].objective), more),
             *([("with", "", line(best[0].settings))] if best[0].settings else [])]
@@ -132,7 +139,7 @@ def hidden(view: View, listed: Sequence[TrialView]) -> str:
     """``8 not shown: 5 finished, 3 failed``; "" when all are listed."""
     names = {id(trial) for trial in listed}
     states = Counter(trial.state for trial in view.trials if id(trial) not in names)
-    each = ", ".join(f"{number} {state}" for state, number in states.most_common())
+    each = ", ".join(f"{number} {line(state)}" for state, number in states.most_common())
     return f"{states.total()} not shown: {each}" if each else ""
 
 
@@ -145,12 +152,13 @@ def cells(trial: TrialView) -> tuple[str, ...]:
     """One for each of ``heads``."""
     running = trial.state == "running"
     left = duration(max(0.0, trial.left_s)) if running and math.isfinite(trial.left_s) else ""
-    return (short(trial), line(trial.settings, LONGEST_NAME), (running and phase(trial)) or trial.state, epoch(trial),
-            speed(trial), number(trial.objective), left)
+    state = (running and phase(trial)) or line(trial.state)
+    return (short(trial), line(trial.settings, LONGEST_NAME), state, epoch(trial), speed(trial),
+            number(trial.objective), left)
 
 
 def short(trial: TrialView) -> str:
-    return trial.trial_id[-5:]
+    return line(trial.trial_id[-5:])
 
 
 def phase(trial: TrialView) -> str:

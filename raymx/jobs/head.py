@@ -27,8 +27,10 @@ from raymx.errors import ExperimentError, JobError
 STOP_WAIT_S = 60            # for a job to save a checkpoint; then Ray kills it
 RETRY_S = 2.0
 CONNECT_TIMEOUT_S = 5.0
+START_TIMEOUT_S = 90.0
 UNREACHABLE_S = 120.0       # how long logs are followed over a connection that has gone
 _ADDRESS_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+_NO_AGENT = "No available agent"
 _ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 
 
@@ -53,11 +55,16 @@ class Head:
     def submit(self, command: str, run_id: str, package: str, about: Mapping[str, str]) -> None:
         """Submit a job whose working directory is the zip file ``package``; ``about`` is kept with it."""
         variables = {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S)}
-        try:
-            self._client.submit_job(entrypoint=command, submission_id=run_id, metadata=dict(about),
-                                    runtime_env={"working_dir": package, "env_vars": variables})
-        except (RuntimeError, ValueError, OSError) as error:
-            raise JobError(f"{self.address} did not take the job {run_id}: {_first_line(error)}") from None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                self._client.submit_job(entrypoint=command, submission_id=run_id, metadata=dict(about),
+                                        runtime_env={"working_dir": package, "env_vars": variables})
+                return
+            except (RuntimeError, ValueError, OSError) as error:
+                if _NO_AGENT not in str(error) or time.monotonic() > deadline:
+                    raise JobError(f"{self.address} did not take the job {run_id}: {_first_line(error)}") from None
+            time.sleep(RETRY_S)         # the cluster has just begun
 
     def job(self, run_id: str) -> Any:
         """Ray's JobDetails. Raises JobError when there is no such job, ConnectionError when nobody answers."""
@@ -137,8 +144,8 @@ def find(address: str | None) -> Head | None:
     return Head(url) if url else None
 
 
-def start_here(cpus: int) -> str:
-    """Start a cluster on this machine that outlives this process; how to stop it, in words. Raises JobError."""
+def start_here(cpus: int) -> tuple[Head, str]:
+    """Start a cluster on this machine that outlives this process; and how to stop it, in words. Raises JobError."""
     _use_token(new=True)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     environment = {**os.environ, "RAY_num_workers_soft_limit": str(4 * cpus), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -146,14 +153,30 @@ def start_here(cpus: int) -> str:
     command = [ray, "start", "--head", "--port=0", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1",
                f"--num-cpus={cpus}", "--disable-usage-stats"]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120,
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=START_TIMEOUT_S,
                               start_new_session=True, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JobError(f"Ray could not be started on this machine with {shlex.join(command)}: {error}") from None
     if done.returncode:
         raise JobError(f"Ray could not be started on this machine: {shlex.join(command)} ended with "
                        f"{(done.stderr or done.stdout).strip()[-500:]}")
-    return f"started Ray on this machine with {cpus} logical CPUs; it stays until  {ray} stop"
+    return _once_up(), f"started Ray on this machine with {cpus} logical CPUs; it stays until  {ray} stop"
+
+
+def _once_up() -> Head:
+    """The cluster of this machine, whose dashboard comes up seconds after the rest, or later on a busy machine."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            if found := find("auto"):
+                return found
+            reason = "it is not there any more"
+        except JobError as error:
+            reason = str(error)
+        if time.monotonic() > deadline:
+            raise JobError(f"Ray was started on this machine, but its dashboard did not come up within "
+                           f"{START_TIMEOUT_S:.0f} s ({reason}): see {_temporary()}/session_latest/logs/dashboard.log")
+        time.sleep(RETRY_S)
 
 
 def _use_token(new: bool = False) -> None:

@@ -71,7 +71,8 @@ class Journal(Display):
         self._board = table.board(prepared)
         self._view = replace(self._view, name=base.name, state="running", is_sweep=bool(base.sweep.space),
                              axes=tuple(base.sweep.space),
-                             metric=self._board.metric, mode=results.best_metric(base)[1], planned=prepared.trials)
+                             metric=self._board.metric, mode=results.best_metric(base)[1], planned=prepared.trials,
+                             skipped=sum(bool(cell.reason) for cell in prepared.cells))
         for row in reports.of_folder(self._view.path, missing_ok=True):      # of a run that is resumed
             self._add_row(row)
         self._write()

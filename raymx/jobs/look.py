@@ -49,7 +49,8 @@ def at_folder(path: str) -> View:
     return View(os.path.basename(path.rstrip("/")), name=str(load.experiment_of(files).get("name", "")),
                 state=str(sweep.summary.get("state", "lost")), is_sweep=bool(sweep.axes),
                 axes=tuple(axis.key for axis in sweep.axes), metric=sweep.objective.metric, mode=sweep.objective.mode,
-                planned=sweep.planned, trials=trials, error=sweep.summary.get("error") or "",
+                planned=sweep.planned, skipped=len(sweep.skipped), trials=trials,
+                error=sweep.summary.get("error") or "",
                 started=min((one.started for one in sweep.trials if one.started), default=math.nan),
                 ended=max((one.ended for one in sweep.trials if one.ended), default=math.nan),
                 path=path, rows=sum(len(one.rows) for one in sweep.trials), summary=sweep.summary)

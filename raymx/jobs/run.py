@@ -251,10 +251,8 @@ def check(experiment: Experiment) -> None:
 def _started_here(spec: config.Experiment) -> Head:
     from raymx.driver import needed_cpus
 
-    print(head.start_here(max(needed_cpus(spec), len(os.sched_getaffinity(0)))), flush=True)
-    where = head.find("auto")
-    if where is None:
-        raise JobError("Ray was started on this machine and is not there any more: see /tmp/ray/session_latest/logs")
+    where, how_to_stop = head.start_here(max(needed_cpus(spec), len(os.sched_getaffinity(0))))
+    print(how_to_stop, flush=True)
     return where
 
 

@@ -45,6 +45,7 @@ class View:
     mode: str = "max"
     axes: tuple[str, ...] = ()          # of a sweep
     planned: int = 1                    # trials
+    skipped: int = 0                    # cells of a sweep that cannot run there
     trials: tuple[TrialView, ...] = ()
     messages: tuple[str, ...] = ()      # warnings, notes and what happened, the newest last
     error: str = ""
@@ -81,7 +82,8 @@ def _typed(kind: Any, value: Any) -> Any:
     if value is None and kind == "float":
         return math.nan
     if isinstance(value, list):
-        return tuple(tuple(item) if isinstance(item, list) else item for item in value)
+        return tuple(tuple(math.nan if one is None else one for one in item) if isinstance(item, list) else item
+                     for item in value)
     return value
 
 

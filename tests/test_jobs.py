@@ -1,0 +1,341 @@
+"""Submitting without a cluster: what travels, experiments in Python, and what is made of what a run writes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import EXPERIMENTS
+
+import raymx
+from raymx import config
+from raymx.errors import ExperimentError, JobError
+from raymx.jobs import by_value, cli, head, look, packing, reports
+from raymx.jobs.experiment import Experiment
+from raymx.jobs.head import Head
+from raymx.jobs.view import TrialView, View
+
+FASHION_MNIST = EXPERIMENTS / "fashion_mnist.yaml"
+
+
+def folder(tmp_path: Path, **files: bytes | str) -> Path:
+    """An experiment's folder, with more files in it; ``__`` in a name is a ``/``, and ``_dot_`` a dot."""
+    for name, content in {"e.yaml": FASHION_MNIST.read_text(), "nets.py": (EXPERIMENTS / "nets.py").read_text(),
+                          "data__fashion_mnist_train_dot_rec": b"train", "data__fashion_mnist_train_dot_idx": b"0\t0\n",
+                          "data__fashion_mnist_val_dot_rec": b"val", **files}.items():
+        path = tmp_path / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return tmp_path
+
+
+def sent(experiment: Any, objects: Any = None, **options: Any) -> tuple[list[str], Any]:
+    """The names in the parcel, and the experiment in it."""
+    with packing.pack(experiment, objects or {}, **options) as parcel, zipfile.ZipFile(parcel.path) as archive:
+        import yaml
+        return sorted(archive.namelist()), yaml.safe_load(archive.read(packing.EXPERIMENT))
+
+
+class TestPacking:
+    def test_modules_and_named_data_travel(self, tmp_path: Path) -> None:
+        there = folder(tmp_path, sub__more_dot_py="x = 1", weights_dot_params=b"p")
+        names, experiment = sent(config.load_experiment(there / "e.yaml"))
+        assert names == ["data/fashion_mnist_train.idx", "data/fashion_mnist_train.rec", "data/fashion_mnist_val.rec",
+                         "e.yaml", "nets.py", "raymx_experiment.yaml", "sub/more.py", "weights.params"]
+        assert experiment["data"]["train"] in ("data/fashion_mnist_train.rec", ["data/fashion_mnist_train.rec"])
+
+    def test_what_is_left_out(self, tmp_path: Path) -> None:
+        there = folder(tmp_path, _dot_git__HEAD="x", env__pyvenv_dot_cfg="", env__big_dot_py="", other_dot_rec=b"",
+                       __pycache____a_dot_pyc="", runs__r1__run_dot_yaml="", runs__r1__x_dot_py="",
+                       _dot_gitignore="*.log\n", a_dot_log="", sub___dot_rayignore="secret*\n", sub__secret_dot_txt="")
+        names, _ = sent(config.load_experiment(there / "e.yaml"))
+        assert not [name for name in names if name.startswith((".git/", "env", "other", "__pyc", "runs", "a.log"))]
+        assert "sub/secret.txt" not in names
+        assert "nets.py" in names
+
+    def test_ignored_data_that_is_named_travels(self, tmp_path: Path) -> None:
+        names, _ = sent(config.load_experiment(folder(tmp_path, _dot_gitignore="data/\n") / "e.yaml"))
+        assert "data/fashion_mnist_train.rec" in names
+
+    def test_data_elsewhere_becomes_absolute(self, tmp_path: Path) -> None:
+        there = folder(tmp_path / "one")
+        other = tmp_path / "two" / "t.rec"
+        other.parent.mkdir()
+        other.write_bytes(b"x")
+        experiment = config.load_experiment(there / "e.yaml", {
+            "data.train": ["../two/t.rec", "data/fashion_mnist_train.rec"], "data.validation": "s3://bucket/v.rec"})
+        names, written = sent(experiment)
+        assert written["data"]["train"] == [str(other), "data/fashion_mnist_train.rec"]
+        assert written["data"]["validation"] in ("s3://bucket/v.rec", ["s3://bucket/v.rec"])
+        assert not any("t.rec" in name and "two" in name for name in names)
+
+    def test_too_large_names_the_largest(self, tmp_path: Path) -> None:
+        there = folder(tmp_path, model_dot_bin=os.urandom(300_000), small_dot_bin=os.urandom(1000))
+        with pytest.raises(ExperimentError) as error, packing.pack(config.load_experiment(there / "e.yaml"), {},
+                                                                   limit_bytes=200_000):
+            pass
+        lines = str(error.value).splitlines()
+        assert "above the 0 MiB" in lines[0]
+        assert lines[1].endswith("0.3 MiB  model.bin")
+        assert ".rayignore" in lines[-1]
+
+    def test_large_data_stays_where_the_cluster_is_this_machine(self, tmp_path: Path) -> None:
+        there = folder(tmp_path, data__fashion_mnist_train_dot_rec=os.urandom(300_000))
+        experiment = config.load_experiment(there / "e.yaml")
+        with pytest.raises(ExperimentError, match=r"every node can read"):
+            sent(experiment, limit_bytes=200_000)
+        names, written = sent(experiment, limit_bytes=200_000, data_stays=True)
+        assert not any(name.endswith(".rec") for name in names)
+        assert written["data"]["train"] in (str(there / "data/fashion_mnist_train.rec"),
+                                            [str(there / "data/fashion_mnist_train.rec")])
+
+    def test_nothing_is_left_of_the_parcel(self, tmp_path: Path) -> None:
+        with packing.pack(config.load_experiment(folder(tmp_path) / "e.yaml"), {}) as parcel:
+            assert os.path.getsize(parcel.path) == parcel.size
+        assert not os.path.exists(os.path.dirname(parcel.path))
+
+
+def a_net(classes: int) -> Any:
+    return ("net", classes, math.pi)
+
+
+class Metric:
+    """Stands for a class of a notebook."""
+
+
+class TestByValue:
+    def test_round_trip_in_another_process(self, tmp_path: Path) -> None:
+        """As a worker does it: the module of the object is not there."""
+        script = ("import math\ndef net(classes):\n    return math.floor(classes + offset)\noffset = 0.5\n"
+                  "from raymx.jobs import by_value\nimport sys, pathlib\n"
+                  "for name, content in by_value.files({'net': net, 'other': lambda: 7}).items():\n"
+                  "    pathlib.Path(sys.argv[1], name).write_bytes(content)\n")
+        subprocess.run([sys.executable, "-c", script, tmp_path], check=True, timeout=60)
+        code = "import raymx_objects as o; print(o.net(3), o.other())"
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                              check=True)
+        assert done.stdout.split() == ["3", "7"]
+
+    def test_what_is_of_no_installed_module_travels_whole(self, tmp_path: Path) -> None:
+        for name, content in by_value.files({"a_net": a_net}).items():
+            (tmp_path / name).write_bytes(content)
+        code = "import raymx_objects as o; print(o.a_net(3)[1])"
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                              check=False)
+        assert done.stdout.strip() == "3", done.stderr
+
+    def test_another_python(self, tmp_path: Path) -> None:
+        (tmp_path / by_value.VALUES_FILE).write_bytes(pickle.dumps(("2.7", {"net": b""})))
+        with pytest.raises(ExperimentError, match=r"net was defined in a notebook with Python 2\.7"):
+            by_value.load(str(tmp_path / by_value.MODULE_FILE), "net")
+
+    def test_what_cannot_travel(self) -> None:
+        lock = __import__("threading").Lock()
+        with pytest.raises(ExperimentError, match="net cannot travel by value: TypeError"):
+            by_value.files({"net": lambda classes: lock})
+
+    def test_names(self) -> None:
+        assert by_value.name_of(a_net, {}) == "a_net"
+        assert by_value.name_of(a_net, {"a_net": a_net}) == "a_net"
+        assert by_value.name_of(a_net, {"a_net": Metric}) == "a_net_2"
+        assert by_value.name_of(lambda: 0, {}) == "own"
+
+
+class TestExperiment:
+    def test_override_keeps_the_rest_of_a_section(self) -> None:
+        experiment = Experiment.from_yaml(FASHION_MNIST)
+        changed = experiment.override({"kvstore.type": "dist_async"}, training={"epochs": 2})
+        assert (changed.spec.training.epochs, changed.spec.training.base_lr) == (2, experiment.spec.training.base_lr)
+        assert changed.spec.kvstore.type == "dist_async"
+        assert experiment.spec.training.epochs == 5
+
+    def test_wrong_settings(self) -> None:
+        experiment = Experiment.from_yaml(FASHION_MNIST)
+        with pytest.raises(ExperimentError, match="trainings is not a section"):
+            experiment.override(trainings={"epochs": 2})
+        with pytest.raises(ExperimentError, match=r"training\.epoch is not a key; did you mean training\.epochs"):
+            experiment.override(training={"epoch": 2})
+
+    def test_own_objects_get_names(self) -> None:
+        experiment = Experiment.from_yaml(FASHION_MNIST).override(model={"net": a_net, "metric": Metric})
+        assert experiment.spec.model.net == "raymx_objects:a_net"
+        assert experiment.objects == {"a_net": a_net, "Metric": Metric}
+        assert experiment.override(training={"epochs": 1}).objects == experiment.objects
+
+    def test_a_net_that_exists_is_refused(self) -> None:
+        class Net:
+            def __call__(self) -> None: ...
+            def collect_params(self) -> None: ...
+        with pytest.raises(ExperimentError, match="Net is a net that exists already"):
+            Experiment.from_yaml(FASHION_MNIST).override(model={"net": Net()})
+
+    def test_sweep(self) -> None:
+        experiment = Experiment.from_yaml(FASHION_MNIST).sweep(
+            {"kvstore.type": ["dist_sync", "dist_async"], "training.base_lr": {"uniform": [0.01, 0.1]},
+             "kvstore.compression": {"type": "2bit", "threshold": 0.5}, "model.net": [a_net]}, repeats=2)
+        assert experiment.spec.sweep.repeats == 2
+        assert dict(experiment.spec.sweep.space["training.base_lr"]) == {"uniform": [0.01, 0.1]}
+        assert dict(experiment.spec.sweep.space["model.net"]) == {"grid": ["raymx_objects:a_net"]}
+        assert dict(experiment.spec.sweep.space["kvstore.compression"]) == {"grid": [{"type": "2bit",
+                                                                                       "threshold": 0.5}]}
+
+    def test_from_dict_and_text(self, tmp_path: Path) -> None:
+        raw = {"name": "own", "model": {"net": a_net, "classes": 2},
+               "data": {"train": "t.rec", "image_shape": [1, 4, 4]}}
+        experiment = Experiment.from_dict(raw, tmp_path)
+        assert experiment.spec.resolve("t.rec") == str(tmp_path / "t.rec")
+        assert "own: raymx_objects:a_net, 1 epochs" in repr(experiment)
+        assert "base_lr" in experiment.to_yaml()
+
+    def test_importing_raymx_is_light(self) -> None:
+        code = ("import raymx, sys; assert not {'ray', 'mxnet', 'numpy', 'pandas'} & set(sys.modules); "
+                "raymx.submit; assert 'mxnet' not in sys.modules; print(raymx.submit.__name__)")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout.strip() == "submit", done.stderr
+        assert {"Experiment", "Run", "attach", "runs", "submit"} <= set(dir(raymx))
+
+
+class TestView:
+    view = View("r", "n", "running", True, ("a.b",), "m", "min", 4,
+                (TrialView("t1", "b 1", curve=((1.0, 0.5), (2.0, 0.25)), objective=0.25), TrialView("t2")), ("note",),
+                summary={"best": {"value": 1.0}})
+
+    def test_round_trip(self) -> None:
+        again = View.from_dict(json.loads(json.dumps(self.view.as_dict())))
+        assert again.as_dict() == self.view.as_dict()
+        assert again.trials[0] == self.view.trials[0].__class__(**{**self.view.trials[0].__dict__,
+                                                                   **{name: getattr(again.trials[0], name) for name in (
+                                                                       "samples_per_sec", "loss", "left_s")}})
+        assert math.isnan(again.trials[1].loss)
+
+    def test_of_another_version(self) -> None:
+        raw = {"run_id": "r", "new": 1, "trials": [{"trial_id": "t", "newer": 2}]}
+        assert View.from_dict(raw).trials[0].epochs == 1
+
+    @pytest.mark.parametrize(("written", "status", "state"), [
+        ("pending", "PENDING", "pending"), ("pending", "RUNNING", "starting"), ("running", "RUNNING", "running"),
+        ("running", "FAILED", "failed"), ("running", "STOPPED", "interrupted"), ("finished", "RUNNING", "finished"),
+        ("failed", "FAILED", "failed"), ("starting", "SUCCEEDED", "finished"),
+        ("interrupted", "STOPPED", "interrupted")])
+    def test_joined(self, written: str, status: str, state: str) -> None:
+        found = look.joined(View("r", state=written, error="own" if written == "failed" else ""), status, "of Ray")
+        assert found.state == state
+        assert found.error == ("own" if written == "failed" else "of Ray" if state == "failed" else "")
+
+
+class TestReports:
+    row: dict[str, Any] = {  # noqa: RUF012
+        "epoch": 1, "train_loss": 0.5, "trial_id": "t", "pid": 7, "done": False, "worker_samples_per_sec": [1.0, 2.0],
+        "config": {"point": {"axes": {"kvstore.type": "dist_sync"}}, "experiment": "{}"}}
+
+    def test_lean(self) -> None:
+        assert list(reports.lean(self.row)) == ["trial_id", "epoch", "kvstore.type", "train_loss",
+                                                "worker_samples_per_sec"]
+
+    def test_of_text_leaves_out_what_is_cut(self) -> None:
+        rows = list(reports.of_text('{"a": 1}\n\n{"a": NaN}\n{"a": '))
+        assert rows[0] == {"a": 1}
+        assert len(rows) == 2
+
+    def test_frame_has_the_newest_row_of_an_epoch(self) -> None:
+        frame = reports.frame([{"trial_id": "t", "epoch": 1, "loss": 2.0}, {"trial_id": "t", "epoch": 1, "loss": 1.0},
+                               {"trial_id": "u", "epoch": 1, "loss": 3.0}])
+        assert frame["loss"].tolist() == [1.0, 3.0]
+        assert reports.frame([]).empty
+
+    def test_by_trial(self) -> None:
+        view = View("r", is_sweep=True, axes=("kvstore.type",), metric="acc",
+                    trials=(TrialView("t", state="finished", objective=0.9, samples_per_sec=5.0), TrialView("u")))
+        frame = reports.by_trial(reports.frame([reports.lean(self.row)]), view)
+        assert frame["acc"].tolist()[0] == 0.9
+        assert frame["kvstore.type"].tolist() == ["dist_sync", None]
+        assert reports.by_trial(reports.frame([]), view)["state"].tolist() == ["finished", "running"]
+
+
+class FakeClient:
+    """Ray's client of a job whose connection breaks: ``connections`` are the pieces that each one gives."""
+
+    def __init__(self, whole: str, connections: list[list[str] | None]) -> None:
+        self.whole, self.connections = whole, connections
+
+    async def tail_job_logs(self, run_id: str) -> Any:
+        pieces = self.connections.pop(0) if self.connections else [self.whole]
+        for piece in pieces or []:
+            yield piece
+        if self.connections:
+            raise RuntimeError("WebSocket connection closed unexpectedly with close code 1006")
+
+    def get_job_info(self, run_id: str) -> Any:
+        return SimpleNamespace(status="RUNNING" if self.connections else "SUCCEEDED")
+
+    def get_job_logs(self, run_id: str) -> str:
+        return self.whole
+
+
+def fake_head(client: Any) -> Head:
+    made = Head.__new__(Head)
+    made._client, made.address, made.is_here = client, "http://head:8265", False
+    return made
+
+
+class TestHead:
+    def test_follow_goes_on_where_it_broke(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(head, "RETRY_S", 0.0)
+        client = FakeClient("one\ntwo\nthree\nend\n", [["one\n", "tw"], None, ["one\ntwo\n", "thr"], ["one\n"]])
+        assert "".join(fake_head(client).follow("r")) == client.whole
+
+    def test_follow_gives_up_in_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Gone(FakeClient):
+            def get_job_info(self, run_id: str) -> Any:
+                raise ConnectionError("refused")
+        monkeypatch.setattr(head, "RETRY_S", 0.0)
+        monkeypatch.setattr(head, "UNREACHABLE_S", 0.0)
+        with pytest.raises(JobError, match=r"http://head:8265 has not answered for 0 s\. The job goes on"):
+            list(fake_head(Gone("", [["a"], ["b"]])).follow("r"))
+
+    def test_nobody_there(self) -> None:
+        with pytest.raises(JobError, match=r"no Ray dashboard answers at http://127\.0\.0\.1:9.*ray dashboard"):
+            head.find("http://127.0.0.1:9")
+        with pytest.raises(JobError, match=r"no Ray dashboard answers at 127\.0\.0\.1:9"):
+            head.find("127.0.0.1:9")
+
+    def test_no_cluster_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+        monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+        assert head.find(None) is None
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")       # one that was killed
+        assert head.find("auto") is None
+
+    def test_relative_storage_path_of_another_machine(self) -> None:
+        with pytest.raises(ExperimentError, match="--storage-path runs is relative"):
+            head.check_storage(fake_head(None), "runs")
+        for path in (None, "/nfs/runs", "~/runs", "s3://bucket/runs"):
+            head.check_storage(fake_head(None), path)
+
+
+class TestCommandLine:
+    def test_help_names_the_commands(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            cli.main(["--help"])
+        shown = capsys.readouterr().out
+        assert all(f"\n  {name} " in shown for name in ("status", "logs", "stop", "list", "results"))
+
+    def test_errors_are_one_message(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main(["list", "--address", "http://127.0.0.1:9"]) == 1
+        assert capsys.readouterr().err.startswith("raymx: error: no Ray dashboard answers at http://127.0.0.1:9")
+        assert cli.main([str(FASHION_MNIST), "--set", "training.epochs=0", "--address", "http://127.0.0.1:9"]) == 1
+        assert "training.epochs is 0" in capsys.readouterr().err
+        assert cli.main([str(FASHION_MNIST), "--resume", "--address", "http://127.0.0.1:9"]) == 1
+        assert "--resume needs the RUN_FOLDER" in capsys.readouterr().err

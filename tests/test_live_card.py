@@ -1,0 +1,152 @@
+"""A card that follows a run, in a real kernel and outside of one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from raymx.jobs import live
+from raymx.jobs.live import LiveCard
+from raymx.jobs.view import TrialView, View
+
+VIEW = View("tiny_1", "tiny", "running", metric="validation_accuracy", trials=(TrialView("t_00000", epochs=4),))
+OVER = replace(VIEW, state="finished")
+
+
+class Handle:
+    """Where a notebook would show what changes."""
+
+    def __init__(self) -> None:
+        self.pages: list[str] = []
+
+    def update(self, bundle: dict[str, str], raw: bool) -> None:
+        assert raw
+        self.pages.append(bundle["text/html"])
+
+
+def followed(look: Callable[[], View]) -> list[str]:
+    """All pages that a card sends after it was shown, until it ends by itself."""
+    card, handle = LiveCard(look, every_s=0.001), Handle()
+    card._handle = handle
+    card._shown.set()
+    thread = threading.Thread(target=card._follow, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    return handle.pages
+
+
+def told(*views: View | Exception) -> Callable[[], View]:
+    """A ``look`` that gives these one after the other, the last for ever."""
+    rest: Iterator[Any] = iter(views)
+
+    def look() -> View:
+        view = next(rest, views[-1])
+        if isinstance(view, Exception):
+            raise view
+        return view
+
+    return look
+
+
+def at_epoch(epoch: float) -> View:
+    return replace(VIEW, trials=(replace(VIEW.trials[0], epoch=epoch),))
+
+
+def test_a_card_is_sent_when_it_changes_and_ends_with_the_run() -> None:
+    pages = followed(told(at_epoch(1), at_epoch(1), at_epoch(1), at_epoch(2), OVER))
+    assert len(pages) == 3
+    assert "1/4" in pages[0]
+    assert "2/4" in pages[1]
+    assert ">finished<" in pages[2]
+
+
+def test_a_look_that_fails_once_is_not_told() -> None:
+    pages = followed(told(at_epoch(1), ConnectionError("<no route>"), OVER))
+    assert len(pages) == 2
+    assert "route" not in "".join(pages)
+
+
+def test_a_cluster_that_stays_away_is_told_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "TROUBLE_S", 0.0)
+    monkeypatch.setattr(live, "GIVE_UP_S", 0.05)
+    pages = followed(told(at_epoch(1), ConnectionError("<no route>")))
+    assert "trying again: &lt;no route&gt;" in pages[1]
+    assert "cannot be reached" in pages[-1]
+    assert "raymx.attach(&#x27;tiny_1&#x27;)" in pages[-1]
+    assert "1/4" in pages[-1]                       # what was known last stays
+
+
+def test_a_run_that_was_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "GIVE_UP_S", 0.01)
+    assert "cannot be reached" in followed(told(ConnectionError("no route")))[-1]
+
+
+def test_an_update_that_fails_does_not_end_the_thread_with_an_error() -> None:
+    card = LiveCard(told(VIEW, OVER), every_s=0.001)
+    card._shown.set()                               # and no handle: every update raises
+    card._follow()
+
+
+def test_a_view_that_cannot_be_drawn_is_told() -> None:
+    odd: Any = replace(VIEW, trials=(replace(VIEW.trials[0], epochs=None),))    # type: ignore[arg-type]
+    pages = followed(told(odd, OVER))
+    assert "cannot be drawn" in pages[0]
+    assert ">finished<" in pages[1]
+
+
+def test_outside_of_a_notebook_it_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    LiveCard(told(at_epoch(1))).show()
+    assert "epoch                1/4" in capsys.readouterr().out
+    LiveCard(told(ConnectionError("no route"))).show()
+    assert capsys.readouterr().out == "no route\n"
+
+
+CELLS = ("""
+import math, sys, threading
+from raymx.jobs.live import LiveCard
+assert "ray" not in sys.modules and "mxnet" not in sys.modules
+from raymx.jobs.view import TrialView, View
+step, gone_on = [0], threading.Event()
+def look():
+    step[0] += gone_on.is_set()
+    over = step[0] > 20
+    trial = TrialView("t_00000", epoch=min(step[0], 20) / 5, epochs=4, objective=0.5, phase="training",
+                      curve=tuple((float(e), e / 8) for e in range(1, step[0] // 5 + 1)))
+    return View("tiny_1", "tiny", "finished" if over else "running", metric="accuracy", trials=(trial,))
+card = LiveCard(look, every_s=0.05)
+card.show()
+""", """
+LiveCard(look, every_s=0.05).show()
+LiveCard(lambda: 1 / 0, every_s=0.05).show()
+""", """
+import os, signal, time
+gone_on.set()
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(60)
+""", """
+deadline = time.monotonic() + 60
+while sum(t.name == "raymx-card" for t in threading.enumerate()) > 1 and time.monotonic() < deadline:
+    time.sleep(0.05)
+print("threads", sum(t.name == "raymx-card" for t in threading.enumerate()))
+""")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_in_a_real_kernel_a_card_goes_on_after_its_cell() -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()
+    (first,), (second, broken), (interrupt,), (printed,) = (cell.outputs for cell in notebook.cells)
+    assert interrupt.ename == "KeyboardInterrupt"
+    assert printed.text == "threads 1\n"            # of the look that always fails, which is still tried
+    for output in (first, second):
+        assert ">finished<" in output.data["text/html"]
+        assert "4/4" in output.data["text/html"]
+        assert "tiny  finished  tiny_1" in output.data["text/plain"]
+    assert "division by zero" in broken.data["text/html"]
