@@ -166,6 +166,7 @@ def test_a_trial_that_fails_is_run_again_when_asked(folder: Path, tmp_path: Path
     assert made.left() == []
     run = the_run(tmp_path / "runs")
     assert sorted(one["state"] for one in records(run)) == ["failed", "finished"]
+    assert ["this net is broken" in (one["error"] or "") for one in records(run)].count(True) == 1
     mark.write_text("")
     again = Command("--resume", run, cwd=tmp_path)
     assert again.wait() == 1        # not asked to run it again
