@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import queue
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,7 @@ class Head:
 def find(address: str | None) -> Head | None:
     """The cluster at ``address``: http://HOST:8265, HOST:6379, or "auto" (also None), which is that of RAY_ADDRESS or
     the one that runs on this machine; None when "auto" finds none. Raises JobError."""
+    _quieten()
     if address in (None, "auto"):
         address = next((os.environ[name] for name in _ADDRESS_VARIABLES if os.environ.get(name)), "auto")
     assert address is not None
@@ -151,6 +154,7 @@ def start_here(cpus: int) -> tuple[Head, str]:
     environment = {**os.environ, "RAY_num_workers_soft_limit": str(4 * cpus), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
                    "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")}
     command = [ray, "start", "--head", "--port=0", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1",
+               f"--dashboard-agent-listen-port={_free_port()}",      # jobs need it, and its default may be another's
                f"--num-cpus={cpus}", "--disable-usage-stats"]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=START_TIMEOUT_S,
@@ -161,6 +165,11 @@ def start_here(cpus: int) -> tuple[Head, str]:
         raise JobError(f"Ray could not be started on this machine: {shlex.join(command)} ended with "
                        f"{(done.stderr or done.stdout).strip()[-500:]}")
     return _once_up(), f"started Ray on this machine with {cpus} logical CPUs; it stays until  {ray} stop"
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def _once_up() -> Head:
@@ -183,7 +192,6 @@ def _use_token(new: bool = False) -> None:
     """Send this machine's token to a cluster of this machine, as ray.init does, unless RAY_AUTH_MODE says otherwise."""
     from ray._private.authentication import authentication_token_setup as token
 
-    _quieten()
     if new:
         token.enable_token_auth_by_default()
         token.ensure_token_if_auth_enabled(create_token_if_missing=True)
@@ -199,6 +207,11 @@ def _temporary() -> str:
 
 
 def _quieten() -> None:
+    """Import Ray and keep its own words off the screen, also those of its import in a notebook without ipywidgets."""
+    logging.getLogger("ray.widgets").setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("ray.job_submission")
     for name in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -207,7 +220,6 @@ def _client(address: str) -> Any:
     """Ray's client of an address; it would take that of the environment instead."""
     from ray.job_submission import JobSubmissionClient
 
-    _quieten()
     with _without(_ADDRESS_VARIABLES):
         return JobSubmissionClient(address)
 
