@@ -31,6 +31,8 @@ from raymx.text import count
 from raymx.trials import Trials
 
 PROBE_TIMEOUT_S = 5.0
+JOIN_TIMEOUT_S = 180.0      # for nodes that the cluster always has: `ray up` returns before they are there
+JOIN_LOOK_S = 2.0
 _MOST_CHARACTERS = 500      # of an error of Tune's, which may hold a whole config
 
 
@@ -43,10 +45,9 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
     nodes = None
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
-        from raymx.cluster.nodes import cluster_nodes
-
-        nodes = cluster_nodes()
-        prepared = cells.prepare(experiment, nodes, free_now())
+        nodes, more, _ = _nodes_to_plan_with()
+        nodes = [*nodes, *more]
+        prepared = cells.prepare(experiment, nodes, [*free_now(), *more])
     else:
         prepared = prepare_here(experiment, max(needed_cpus(experiment), len(os.sched_getaffinity(0))))
     if experiment.sweep.space:
@@ -114,7 +115,7 @@ def _advice(error: str, experiment: Experiment) -> str:
         return (f"the experiment's folder {experiment.directory} travels to the cluster and may hold 512 MiB: move "
                 "what the experiment does not need out of it")
     # Ray sends a token to a named address only when told to, since it gives the token to whoever listens there.
-    return ("is it running (`ray status` on its head)? When it asks for a token, which is Ray's default: run on its "
+    return ("is it running (`ray status` on its head)? When it asks for a token: run on its "
             "head with --address auto (`ray exec`, `ray attach`), or copy its ~/.ray/auth_token here and set "
             "RAY_AUTH_MODE=token, if you trust that address with it")
 
@@ -153,6 +154,18 @@ def quieten() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
+def _nodes_to_plan_with() -> tuple[list[NodeResources], list[NodeResources], int]:
+    """The cluster's nodes, those that its autoscaler could add, and how many are just joining."""
+    import ray
+
+    from raymx.cluster import autoscaler
+    from raymx.cluster.nodes import cluster_nodes
+
+    nodes = cluster_nodes()
+    scaling = autoscaler.config_here(ray.get_runtime_context().gcs_address)
+    return nodes, autoscaler.could_add(scaling, nodes), autoscaler.joining(scaling, len(nodes))
+
+
 def free_now() -> list[NodeResources]:
     """What nobody holds at this moment, by node."""
     from ray._private.state import available_resources_per_node
@@ -176,6 +189,8 @@ class Run:
         self._address, self._resume, self._verbose = address, resume, verbose
         self._retry = retry_failed or not experiment.sweep.space
         self._run_id = run_id
+        self._gpus = 0              # of the whole cluster
+        self._grows = False         # whether its autoscaler must add nodes for this run
         self._storage_path = results.storage_path(storage_path)
         self._display: Display = (SweepDisplay if experiment.sweep.space else Display)(sys.stdout)
 
@@ -192,6 +207,9 @@ class Run:
                     self._write_for_watchers(self._run_id, folder)
                 prepared = self._prepared()
                 self._display.head(prepared, started)
+                if self._grows:
+                    self._display.warnings(["the cluster's nodes cannot hold it, so its autoscaler starts more: "
+                                            + placement.needs(prepared.plan)], "note")
                 trials = Trials(self._storage_path, folder, prepared)
                 from raymx.watch import Watch
 
@@ -220,10 +238,19 @@ class Run:
                                 os.path.join(self._storage_path, folder))
 
     def _prepared(self) -> Prepared:
-        from raymx.cluster.nodes import cluster_nodes
-
-        nodes = cluster_nodes()
-        prepared = cells.prepare(self.experiment, nodes, free_now())
+        deadline = time.monotonic() + JOIN_TIMEOUT_S
+        while True:
+            nodes, more, joining = _nodes_to_plan_with()
+            try:
+                prepared = cells.prepare(self.experiment, [*nodes, *more], [*free_now(), *more])
+                break
+            except (PlacementError, ExperimentError):
+                if not joining or time.monotonic() > deadline:
+                    raise
+            self._display.warnings([f"waiting for {count(joining, 'node')} of the cluster to join it"], "note")
+            time.sleep(JOIN_LOOK_S)
+        self._gpus = int(sum(node.gpu for node in (*nodes, *more)))
+        self._grows = not placement.fits(prepared.plan, nodes)
         if len(nodes) > 1 and "://" not in self._storage_path:
             self._display.warnings([f"the cluster has {len(nodes)} nodes: --storage-path {self._storage_path} must be "
                                     "a folder that all of them share, or a URI"], "note")
@@ -258,11 +285,10 @@ class Run:
         from ray import tune
 
         from raymx import sweep
-        from raymx.cluster.nodes import cluster_nodes
         from raymx.trial import Trial
         from raymx.watch import TuneHooks
 
-        space = sweep.param_space(prepared, folder, gpus_available=int(sum(node.gpu for node in cluster_nodes())))
+        space = sweep.param_space(prepared, folder, gpus_available=self._gpus)
         if self._resume is not None:
             return tune.Tuner.restore(os.path.join(self._storage_path, folder), Trial, resume_unfinished=True,
                                       resume_errored=self._retry, param_space=space)

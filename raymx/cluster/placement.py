@@ -113,13 +113,18 @@ def check_fit(plan: Plan, nodes: Sequence[NodeResources]) -> None:
     ``nodes`` are the cluster's totals: what other jobs hold now may be free later. An elastic plan fits with its fewest
     workers.
     """
-    if _nodes_used(plan, nodes) is None:
+    if not fits(plan, nodes):
         raise PlacementError("\n".join((
             "The cluster cannot hold this experiment.",
             f"  Asked: {_amount(*_totals(plan))}: {_roles_in_words(plan.roles)}",
             f"  There: {_nodes_in_words(nodes)}",
             *(f"  {line}" for line in _advice(plan, nodes)),
         )))
+
+
+def fits(plan: Plan, nodes: Sequence[NodeResources]) -> bool:
+    """Whether ``nodes`` could hold ``plan``, an elastic one with its fewest workers."""
+    return _nodes_used(plan, nodes) is not None
 
 
 def size(plan: Plan) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from raymx.jobs.head import Head
 from raymx.jobs.journal import rows_file
 from raymx.jobs.live import LiveCard
 from raymx.jobs.view import View
-from raymx.space import Space, check_installed
+from raymx.space import Space
 
 LOOK_S = 1.0
 
@@ -238,12 +238,11 @@ def runs(address: str | None = None) -> list[Run]:
 
 
 def check(experiment: Experiment) -> None:
-    """Raise ExperimentError for what can be known before anything is sent."""
+    """Raise ExperimentError for what can be known here; libraries and trackers are looked for on the cluster."""
     spec = experiment.spec
     config.check_files(spec, known=by_value.MODULE if experiment.objects else "")
     if spec.sweep.space:
         Space(spec).check()
-        check_installed(spec.sweep)
     else:
         rules.check(spec)
 
