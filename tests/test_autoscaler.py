@@ -86,9 +86,10 @@ def test_a_run_makes_the_cluster_grow(tmp_path: Path) -> None:
     with lan(tmp_path, 1, shared=tmp_path) as (host,):
         environment = {"PATH": f"{Path(python).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
         (tmp_path / "cloud.json").write_text(json.dumps(CLOUD))
-        host.run(["ray", "start", "--head", "--num-cpus=1", f"--autoscaling-config={tmp_path / 'cloud.json'}"], 120, {
-            **environment, "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_enable_autoscaler_v2": "1",
-            "RAY_CLOUD_INSTANCE_ID": HEAD_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID})
+        cloud = {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_enable_autoscaler_v2": "1",
+                 "RAY_CLOUD_INSTANCE_ID": HEAD_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID}
+        host.run(["ray", "start", "--head", "--num-cpus=1", f"--autoscaling-config={tmp_path / 'cloud.json'}"], 120,
+                 environment | cloud)
         run = [python, "-m", "raymx.run", EXPERIMENTS / "fashion_mnist.yaml", "--address", "auto", "--num-epochs", "1",
                "--storage-path", tmp_path / "runs"]
         done = host.run(run, 200, {**environment, "PYTHONPATH": str(ROOT)})

@@ -194,7 +194,7 @@ def check_kubernetes(text: str) -> None:
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         check_pod(group["template"]["spec"], spec["rayVersion"])
     for group in spec["workerGroupSpecs"]:
-        assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+        assert 1 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
     assert {group["groupName"] for group in spec["workerGroupSpecs"]} == {"gpu", "cpu"}
     words = set(strings([cluster, policy]))
     assert not words & {"hostPort", "hostNetwork", "NodePort", "LoadBalancer"}
