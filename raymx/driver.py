@@ -152,6 +152,10 @@ def quieten() -> None:
     warnings.simplefilter("ignore")
     for name in ("ray", "ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    from ray._private import worker
+
+    # What raylets tell every driver, whatever log_to_driver says: of one that ends, its stack trace.
+    worker.print_to_stdstream = lambda *_, **__: None
 
 
 def _nodes_to_plan_with() -> tuple[list[NodeResources], list[NodeResources], int]:

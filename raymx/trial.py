@@ -33,6 +33,7 @@ from raymx.training.channel import Event
 from raymx.training.checkpoints import Checkpoints
 
 POLL_S = 0.25
+SILENT_S = 10.0             # loops that stand still for so long: can their nodes still be reached?
 FINISH_TIMEOUT_S = 5.0      # for what a loop still does after its last report
 LASTING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)     # a restart does not mend them
 PAUSE_S = 8.0               # for Tune to end this process once it was asked to stop
@@ -207,6 +208,7 @@ class Trial(tune.Trainable):
         self._form_s += time.monotonic() - begun
         self._failure, self._failed_at = None, 0.0
         self._stall = StallWatch(self._experiment.failures.stall_timeout_s)
+        self._silence = StallWatch(SILENT_S)
         self._hold_off()
         now = self._sized.resources.min_workers
         resumed = self._saved is not None and not self._is_of_sweep     # in a sweep trials are paused and cloned
@@ -276,7 +278,12 @@ class Trial(tune.Trainable):
     def _look_for_stalls(self) -> None:
         generation, timeout_s = self._generation, self._experiment.failures.stall_timeout_s
         moves = {rank: said["moves"] for rank, said in generation.progress.items()}
-        still = self._stall.look(moves, generation.waiting(), len(generation.workers), time.monotonic())
+        waiting, count, now = generation.waiting(), len(generation.workers), time.monotonic()
+        if self._silence.look(moves, waiting, count, now):
+            self._silence = StallWatch(SILENT_S)        # asked again after as long
+            if gone := self._crew.unreachable():
+                raise RoleLost(f"{' and '.join(gone)} cannot be reached any more")
+        still = self._stall.look(moves, waiting, count, now)
         if still:
             raise incidents.stalled(still, timeout_s, self._write_stacks(incidents.stacks_of(generation)))
 

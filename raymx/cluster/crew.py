@@ -67,6 +67,12 @@ class Crew:
         nodes = Nodes.now(used)
         return any(nodes.condition(node) != "ready" for node in used)
 
+    def unreachable(self) -> list[str]:
+        """Addresses of the nodes of the generation that cannot be reached now."""
+        used = self._nodes_in_use(seats(self._own, self._plan, self._used))
+        known, reached = Nodes.now().addresses, Nodes.now(used).addresses
+        return sorted(known.get(node, node) for node in used if node not in reached)
+
     def saved(self) -> None:
         """A checkpoint was taken."""
         self.history = self.history.saved()
@@ -80,7 +86,7 @@ class Crew:
         self._looked_at = time.monotonic()
         running = self.group.generation
         # A node is asked itself only while nothing runs on it: else its roles tell.
-        self._nodes = Nodes.now(() if running else self._nodes_in_use(seats(self._own, self._plan, self._used)))
+        self._nodes = Nodes.now(() if running else self._nodes_in_use(seats(self._own, self._plan, self._slots.groups)))
         others = self._slots.count > 0 and self._slots.others_wait_s(self._own, self._nodes) >= OTHERS_S
         slots = self._slots.look(self._nodes)
         own = self._own_condition()

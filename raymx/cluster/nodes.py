@@ -41,7 +41,7 @@ class Nodes:
     def now(probe: Iterable[str] = ()) -> Nodes:
         """Ask Ray; those named in ``probe`` only when they can be reached.
 
-        Ray notices a machine that went without a word only after some ten seconds.
+        Ray notices a machine whose processes were killed after some ten seconds, and a pulled cable after a minute.
         """
         probed = set(probe)
         alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]
@@ -110,6 +110,11 @@ class Slots:
         self._bundle = dict(bundle)
         self._groups: list[PlacementGroup] = []
         self._others_since = 0.0
+
+    @property
+    def groups(self) -> tuple[PlacementGroup, ...]:
+        """All that were asked for, placed or not."""
+        return tuple(self._groups)
 
     def request(self) -> None:
         """Ask for those that are missing."""
