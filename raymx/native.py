@@ -40,7 +40,7 @@ def import_mxnet() -> None:
     preload_cuda()
     try:
         import mxnet  # noqa: F401
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:       # of np.bool, which NumPy has no more from 1.24 on
         raise KVStoreError(f"mxnet cannot be imported ({error}); install raymx with [cpu] or [cu112] on every node, "
                            "and numpy below 1.24") from None
     except OSError as error:
