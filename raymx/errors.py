@@ -48,3 +48,7 @@ class CheckpointError(RaymxError):
 
 class JobError(RaymxError):
     """A submitted run cannot be reached, or does not exist."""
+
+
+class ClusterUnreachable(JobError):
+    """The cluster of a submitted run does not answer now; it may later."""

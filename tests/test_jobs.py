@@ -14,14 +14,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 from conftest import EXPERIMENTS
 
 import raymx
 from raymx import config
-from raymx.errors import ExperimentError, JobError
+from raymx.errors import ClusterUnreachable, ExperimentError, JobError
 from raymx.jobs import by_value, cli, head, look, packing, reports
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.head import Head
+from raymx.jobs.run import Run
 from raymx.jobs.view import TrialView, View
 
 FASHION_MNIST = EXPERIMENTS / "fashion_mnist.yaml"
@@ -301,6 +303,13 @@ class TestHead:
         monkeypatch.setattr(head, "UNREACHABLE_S", 0.0)
         with pytest.raises(JobError, match=r"http://head:8265 has not answered for 0 s\. The job goes on"):
             list(fake_head(Gone("", [["a"], ["b"]])).follow("r"))
+
+    def test_a_cluster_that_goes_away(self) -> None:
+        class Gone:
+            def get_job_info(self, run_id: str) -> Any:
+                raise requests.exceptions.ConnectionError("refused")
+        with pytest.raises(ClusterUnreachable, match=r"http://head:8265 does not answer: refused\. The run may go on"):
+            Run("r", fake_head(Gone())).view()
 
     def test_nobody_there(self) -> None:
         with pytest.raises(JobError, match=r"no Ray dashboard answers at http://127\.0\.0\.1:9.*ray dashboard"):

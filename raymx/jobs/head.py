@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from raymx.errors import ExperimentError, JobError
+from raymx.errors import ClusterUnreachable, ExperimentError, JobError
 
 STOP_WAIT_S = 60            # for a job to save a checkpoint; then Ray kills it
 RETRY_S = 2.0
@@ -68,32 +68,39 @@ class Head:
                     raise JobError(f"{self.address} did not take the job {run_id}: {_first_line(error)}") from None
             time.sleep(RETRY_S)         # the cluster has just begun
 
+    # All that follow raise ClusterUnreachable when nobody answers.
+
     def job(self, run_id: str) -> Any:
-        """Ray's JobDetails. Raises JobError when there is no such job, ConnectionError when nobody answers."""
-        try:
-            return self._client.get_job_info(run_id)
-        except RuntimeError as error:
-            if "404" not in str(error) and "does not exist" not in str(error):
-                raise ConnectionError(_first_line(error)) from None
-            known = [job.submission_id for job in self.jobs()]
-            raise JobError(f"{run_id} is not a job of {self.address}; it has "
-                           + (", ".join(known[:10]) or "no job of raymx's")) from None
+        """Ray's JobDetails. Raises JobError when there is no such job."""
+        with self._answers():
+            try:
+                return self._client.get_job_info(run_id)
+            except RuntimeError as error:
+                if "404" not in str(error) and "does not exist" not in str(error):
+                    raise
+        known = [job.submission_id for job in self.jobs()]
+        raise JobError(f"{run_id} is not a job of {self.address}; it has "
+                       + (", ".join(known[:10]) or "no job of raymx's"))
 
     def jobs(self) -> list[Any]:
         """The jobs that raymx submitted, the newest first."""
-        found = [job for job in self._client.list_jobs() if job.submission_id and "raymx" in (job.metadata or {})]
+        with self._answers():
+            jobs = self._client.list_jobs()
+        found = [job for job in jobs if job.submission_id and "raymx" in (job.metadata or {})]
         return sorted(found, key=lambda job: job.start_time or 0, reverse=True)
 
     def file(self, job: Any, name: str) -> str | None:
         """A file of the log folder of a job's driver, None when it is not there (yet)."""
         if not job.driver_node_id:
             return None
-        answer = self._get(f"/api/v0/logs/file?node_id={job.driver_node_id}&filename={quote(name)}&lines=-1")
+        with self._answers():
+            answer = self._get(f"/api/v0/logs/file?node_id={job.driver_node_id}&filename={quote(name)}&lines=-1")
         return answer.content.decode() if answer.status_code == 200 else None
 
     def logs(self, run_id: str) -> str:
         """All that the job has printed."""
-        return str(self._client.get_job_logs(run_id))
+        with self._answers():
+            return str(self._client.get_job_logs(run_id))
 
     def follow(self, run_id: str) -> Iterator[str]:
         """Pieces of what a job prints, to its real end: a connection that breaks is made again, and goes on there."""
@@ -113,13 +120,15 @@ class Head:
                     return
                 heard_at = time.monotonic()
             if time.monotonic() - heard_at > UNREACHABLE_S:
-                raise JobError(f"{self.address} has not answered for {UNREACHABLE_S:.0f} s. The job goes on without "
-                               f"us, if its cluster does: try  python -m raymx.submit logs {run_id}  later")
+                raise ClusterUnreachable(
+                    f"{self.address} has not answered for {UNREACHABLE_S:.0f} s. The job goes on without us, if its "
+                    f"cluster does: try  python -m raymx.submit logs {run_id}  later")
             time.sleep(RETRY_S)
 
     def stop(self, run_id: str) -> bool:
         """Ask a job to stop; whether it was running."""
-        return bool(self._client.stop_job(run_id))
+        with self._answers():
+            return bool(self._client.stop_job(run_id))
 
     def wait_ended(self, run_id: str, timeout_s: float) -> bool:
         """Until a job has ended; False when it has not in time."""
@@ -129,6 +138,13 @@ class Head:
                 return False
             time.sleep(0.3)
         return True
+
+    @contextlib.contextmanager
+    def _answers(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, OSError) as error:
+            raise ClusterUnreachable(f"{self.address} does not answer: {_first_line(error)}") from None
 
     def _get(self, path: str) -> Any:
         return self._client._do_request("GET", path)

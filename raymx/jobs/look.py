@@ -19,7 +19,7 @@ _LAST_LINES = 5
 
 
 def at_job(where: Head, run_id: str) -> View:
-    """A run on its cluster. Raises JobError when there is no such job, ConnectionError or OSError without an answer."""
+    """A run on its cluster. Raises JobError when there is no such job."""
     job = where.job(run_id)
     text = where.file(job, view_file(run_id))
     written = View.from_dict(reports.json_of(text)) if text else View(run_id)

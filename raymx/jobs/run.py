@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from raymx import config, results, rules
-from raymx.errors import ExperimentError, JobError, RaymxError, TrainingError
+from raymx.errors import ClusterUnreachable, ExperimentError, JobError, RaymxError, TrainingError
 from raymx.jobs import by_value, card, head, look, packing, reports, trained
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.head import Head
@@ -47,11 +47,11 @@ class Run:
             return self._last
         try:
             self._last = look.at_job(self._head, self.id) if self._head else look.at_folder(self._path)
-        except (ConnectionError, OSError) as error:
+        except ClusterUnreachable as error:
             path = self._last.path if self._last else self._path
             if not path or not reports.is_run(path):
-                raise JobError(f"{self._head.address if self._head else path} does not answer ({error}); the run may "
-                               f"go on: look again with  raymx.attach({self.id!r})") from None
+                raise ClusterUnreachable(f"{error}. The run may go on: look again with  raymx.attach({self.id!r})"
+                                         ) from None
             self._last = look.at_folder(path)
         return self._last
 
@@ -148,7 +148,7 @@ class Run:
 
     def _rows(self, view: View) -> list[dict[str, Any]]:
         if self._head:
-            with contextlib.suppress(ConnectionError, OSError):
+            with contextlib.suppress(ClusterUnreachable):
                 return list(reports.of_text(self._head.file(self._head.job(self.id), rows_file(self.id)) or ""))
         return reports.of_folder(view.path)
 
