@@ -17,6 +17,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = ROOT / "experiments"
 
+long_form = pytest.mark.skipif(not os.environ.get("RAYMX_LONG"), reason="a long form of another test: RAYMX_LONG=1")
+"""On what differs little from a test that always runs, and takes a minute more."""
+
 
 def start_ray(num_cpus: int, **options: Any) -> None:
     import ray

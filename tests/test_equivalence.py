@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EXPERIMENTS, TrialByHand
+from conftest import EXPERIMENTS, TrialByHand, long_form
 
 from raymx.config import parse_experiment
 from raymx.data.recordio import RecordIOWriter, read_payload, scan
@@ -116,7 +116,8 @@ def parameters(saved: Saved) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(("optimizer", "forget"), [
-    ({"base_lr": 0.01}, {"arrays": {}}), ({"base_lr": 0.001, "name": "adam"}, {"arrays": {}}),
+    pytest.param({"base_lr": 0.01}, {"arrays": {}}, marks=long_form),
+    pytest.param({"base_lr": 0.001, "name": "adam"}, {"arrays": {}}, marks=long_form),
     ({"base_lr": 0.001, "name": "adam"}, {"counts": {}})])
 def test_shrinking_and_growing_keeps_momentum_and_adams_counts(
         trial: TrialByHand, records: Path, tmp_path: Path, optimizer: dict[str, Any], forget: dict[str, Any]) -> None:

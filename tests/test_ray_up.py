@@ -15,7 +15,7 @@ from typing import Any
 import hosts
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, long_form
 from hosts import Host
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -124,6 +124,7 @@ def _config(nodes: list[Host], shared: Path, cpus: int) -> str:
     return yaml.safe_dump(config, sort_keys=False)
 
 
+@long_form
 def test_one_machine(tmp_path: Path) -> None:
     with launcher(tmp_path, 1, cpus=6) as cluster:
         said = cluster.ray("up", "-y", FILE)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXPERIMENTS, marked
+from conftest import EXPERIMENTS, long_form, marked
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -126,7 +126,7 @@ def training(tmp_path: Path) -> tuple[Command, Path]:
     return command, tmp_path / "runs"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=long_form)])
 def test_ctrl_c_saves_and_resume_goes_on(training: tuple[Command, Path], number: signal.Signals) -> None:
     command, storage = training
     command.process.send_signal(number)

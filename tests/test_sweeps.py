@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import yaml
-from conftest import EXPERIMENTS
+from conftest import EXPERIMENTS, long_form
 from test_run import ROLES, Command, the_run, wait_until
 
 from raymx.data.pack import pack_arrays
@@ -214,6 +214,7 @@ def test_pbt_clones_the_best(folder: Path, tmp_path: Path) -> None:
     assert any(len(rates) > 1 for rates in configs)         # one was cloned
 
 
+@long_form
 def test_pbt_goes_on_without_a_trial_that_fails(folder: Path, tmp_path: Path) -> None:
     made = command(folder, tmp_path, {"training.base_lr": grid(0.1, 0.2)}, epochs=3, scheduler="pbt", repeats=2,
                    options={"broken_for_seed": 2})
@@ -223,7 +224,7 @@ def test_pbt_goes_on_without_a_trial_that_fails(folder: Path, tmp_path: Path) ->
         (1, "finished"), (2, "failed")}
 
 
-@pytest.mark.parametrize("scheduler", ["hyperband", "pbt"])
+@pytest.mark.parametrize("scheduler", [pytest.param("hyperband", marks=long_form), "pbt"])
 def test_a_sweep_that_pauses_trials_is_resumed(folder: Path, tmp_path: Path, scheduler: str) -> None:
     made = command(folder, tmp_path, {"training.base_lr": grid(0.1, 0.2, 0.3)}, epochs=3, scheduler=scheduler,
                    options={"pause_s": 1.5})

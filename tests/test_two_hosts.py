@@ -167,7 +167,7 @@ def test_an_elastic_run_goes_on_without_a_host_and_grows_when_it_is_back(hosts: 
     run.until("with 2 workers in")
     run.until(r"epoch [2-9]/")
     hosts[1].cut()
-    run.until(rf"{hosts[1].address} cannot be reached any more: went on with 1 worker in")
+    run.until("went on with 1 worker in")
     hosts[1].mend()
     run.until("grew from 1 to 2 workers in", lambda: bring_back(hosts))
     begun = len(run.rows())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError, RayError, RayTaskError
 
 from raymx.cluster.processes import Seat
 from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
@@ -142,7 +142,9 @@ def value_of(ref: Any, who: str) -> Any:
         if error.actor_init_failed:
             raise KVStoreError(f"{who} cannot start: {_last_line(error)}") from None
         raise RoleLost(f"{who} died: {_how_it_died(error)}") from None
-    except RayError as error:       # what it gave was lost with its node, perhaps
+    except ObjectLostError:
+        raise RoleLost(f"{who}: what it gave was lost with its node") from None
+    except RayError as error:
         raise RoleLost(f"{who}: {str(error).strip().splitlines()[0]}") from None
 
 
