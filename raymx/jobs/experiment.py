@@ -51,7 +51,7 @@ class Experiment:
     def sweep(self, space: Mapping[str, Any], /, **options: Any) -> Experiment:
         """A sweep over ``space``: for each dotted key a list of values (a grid), or such as {"uniform": [0, 1]}.
 
-        ``options`` are the other keys of an experiment file's sweep section: repeats, search, scheduler and so on.
+        ``options`` are the other keys of an experiment file's sweep section: repeats, samples, search and so on.
         """
         axes = {key: value if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in _KINDS
                 else {"grid": list(value) if isinstance(value, (list, tuple)) else [value]}
