@@ -12,6 +12,9 @@ from raymx.text import count
 from raymx.trials import Record
 
 BAR = 24
+PHASES = {"waiting": "waiting for room in the cluster", "forming": "forming the KVStore",
+          "leaving": "moving to other nodes"}
+"""What a trial that does not train is doing."""
 
 
 class Display:
@@ -94,8 +97,7 @@ def live_line(progress: Mapping[str, Any], epochs: int) -> str:
     """One line of at most about 100 columns."""
     phase = progress.get("phase")
     if phase != "training" or not progress.get("steps"):
-        return {"forming": "forming the KVStore ...", "waiting": "waiting for room in the cluster ...",
-                "leaving": "moving to other nodes ..."}.get(str(phase), "waiting for the first batch ...")
+        return f"{PHASES.get(str(phase), 'waiting for the first batch')} ..."
     done = progress["step"] / progress["steps"]
     filled = round(done * BAR)
     speed, loss = progress.get("samples_per_sec"), progress.get("loss")

@@ -49,7 +49,7 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
         nodes = [*nodes, *more]
         prepared = cells.prepare(experiment, nodes, [*free_now(), *more])
     else:
-        prepared = prepare_here(experiment, max(needed_cpus(experiment), len(os.sched_getaffinity(0))))
+        prepared = prepare_here(experiment, cpus_here(experiment))
     if experiment.sweep.space:
         print(cells.describe(prepared))
     plan = placement.with_spare(prepared.plan, prepared.spare_cpus)
@@ -70,6 +70,18 @@ def needed_cpus(experiment: Experiment) -> int:
     """Logical CPUs that a run's trials need; ``data.cpus: auto`` is 1 where nothing is free."""
     prepared = prepare_here(experiment, 0)
     return placement.logical_cpus(prepared.plan) * prepared.at_once
+
+
+def cpus_here(experiment: Experiment) -> int:
+    """Logical CPUs of a Ray that is started on this machine for a run."""
+    return max(needed_cpus(experiment), len(os.sched_getaffinity(0)))
+
+
+def soft_limit(cpus: int) -> dict[str, str]:
+    """For its environment: Ray ends idle processes beyond one a CPU, and counts actors too, so that the data streams
+    would start theirs every epoch.
+    """
+    return {"RAY_num_workers_soft_limit": str(4 * cpus)}
 
 
 def cluster_address(address: str | None) -> str | None:
@@ -102,8 +114,8 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
         return ""
     needed, cores = needed_cpus(experiment), len(os.sched_getaffinity(0))
     cpus = max(needed, cores)
-    # Ray ends idle processes beyond one a CPU, and counts actors too: the data streams would start theirs every epoch.
-    os.environ.setdefault("RAY_num_workers_soft_limit", str(4 * cpus))
+    for name, value in soft_limit(cpus).items():
+        os.environ.setdefault(name, value)
     import_ahead()
     ray.init("local", num_cpus=cpus, include_dashboard=False, **common)
     return (f"started Ray on this machine with {cpus} logical CPUs: the plan needs {needed}, the machine has "

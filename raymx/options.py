@@ -40,17 +40,17 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m raymx.run", allow_abbrev=False,
         description="Train an MXNet experiment on Ray. Flags override keys of the experiment file, --set any of them.")
-    top.add_argument("experiment", nargs="?", metavar="EXPERIMENT",
-                     help="the experiment file (YAML); when not given, raymx's own Fashion-MNIST experiment")
     top.add_argument("--dry-run", action="store_true",
                      help="check everything, print the whole experiment and its placement, and start nothing")
     top.add_argument("--run-id", help=argparse.SUPPRESS)        # of a submitted run: its folder's name too
-    add_experiment_flags(top)
+    add_run_arguments(top)
     return top
 
 
-def add_experiment_flags(top: argparse.ArgumentParser) -> None:
-    """The flags of a run, wherever it is started."""
+def add_run_arguments(top: argparse.ArgumentParser) -> None:
+    """The arguments of a run, wherever it is started."""
+    top.add_argument("experiment", nargs="?", metavar="EXPERIMENT",
+                     help="the experiment file (YAML); when not given, raymx's own Fashion-MNIST experiment")
     top.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
                      help="override one key, such as training.base_lr=0.1; may be repeated, and wins over other flags")
     top.add_argument("--resume", nargs="?", const=RESUME_NEWEST, metavar="RUN_FOLDER",

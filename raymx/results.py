@@ -140,7 +140,7 @@ def root_cause(error: Any) -> RaymxError | None:
 
 
 def as_json(summary: Mapping[str, Any]) -> str:
-    return json.dumps(_plain(summary), indent=1) + "\n"
+    return json.dumps(plain(summary), indent=1) + "\n"
 
 
 def write(storage: str, folder: str, name: str, text: str) -> None:
@@ -159,8 +159,16 @@ def read_json(storage: str, folder: str, name: str) -> dict[str, Any]:
     """One small file of a run's folder; {} when it is not there or damaged."""
     path = os.path.join(storage, folder, name)
     try:
-        found = json.loads(_read(path)) if _exists(path) else {}
-    except (OSError, ValueError):
+        return mapping(_read(path)) if _exists(path) else {}
+    except OSError:
+        return {}
+
+
+def mapping(text: str) -> dict[str, Any]:
+    """A mapping in JSON; {} for anything else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -174,12 +182,12 @@ def space(storage: str) -> str:
     return f"{free / 1e6:.1f} MB are free in {storage}: make room there, or give another --storage-path"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON has no NaN and no numpy."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

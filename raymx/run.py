@@ -7,10 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from raymx import config, options, rules, tracking
+from raymx import config, options, space, tracking
 from raymx.config import Experiment
 from raymx.errors import ExperimentError
-from raymx.space import Space, check_installed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,11 +33,9 @@ def _check(experiment: Experiment) -> None:
     """Raise ExperimentError for what can be known before Ray starts."""
     config.check_files(experiment)
     tracking.check(experiment)
+    space.check(experiment)
     if experiment.sweep.space:
-        Space(experiment).check()
-        check_installed(experiment.sweep)
-    else:
-        rules.check(experiment)
+        space.check_installed(experiment.sweep)
 
 
 def _experiment(args: argparse.Namespace) -> Experiment:

@@ -203,6 +203,14 @@ def _combination_problems(sweep: Sweep) -> Iterator[str]:
                "and those without room are paused: leave it out, or use fifo, asha or median")
 
 
+def check(experiment: Experiment) -> None:
+    """Raise ExperimentError for what of a run or a sweep cannot be on any cluster."""
+    if experiment.sweep.space:
+        Space(experiment).check()
+    else:
+        rules.check(experiment)
+
+
 def check_installed(sweep: Sweep) -> None:
     """Raise ExperimentError when the sweep's search library is not there."""
     module = _LIBRARIES.get(sweep.search)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from raymx.cells import Prepared
 from raymx.display import Display
 from raymx.rows import CHANCE, SLOW_TWIN, diverged
 from raymx.space import in_words
-from raymx.text import count
+from raymx.text import count, duration
 from raymx.trials import Record
 
 MOST_ROWS = 16
@@ -237,15 +238,6 @@ def _cells(tag: str, texts: Iterable[str]) -> str:
     return "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts)
 
 
-def duration(seconds: float) -> str:
-    """``45 s``, ``3 min``, ``2.5 h``; "" when not known."""
-    if math.isnan(seconds):
-        return ""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
-
-
 def _number(value: float, form: str) -> str:
     return "" if math.isnan(value) else f"{value:{form}}"
 
@@ -266,12 +258,9 @@ class _Html:
 
 
 def in_notebook() -> bool:
-    """Whether this process is a notebook's kernel."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    return type(get_ipython()).__name__ == "ZMQInteractiveShell"
+    """Whether this is a kernel, whose outputs can be updated; IPython in a terminal has none."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
 
 
 def _notebook_handle() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 
@@ -14,3 +15,18 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table whose columns are as wide as their widest cell; every row has as many cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``3 min``, ``2.5 h``; "" when not known."""
+    if math.isnan(seconds):
+        return ""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """``a, b and 3 more``: so many of them, and how many are left."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

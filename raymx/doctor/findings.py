@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from raymx.text import columns, count
+from raymx.text import columns, count, some
 
 Level = Literal["ok", "note", "warning", "problem"]
 LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "problem")
@@ -86,8 +86,7 @@ def _where(finding: Finding) -> str:
 
 def names(nodes: Sequence[str]) -> str:
     """Up to four nodes by name, and how many more."""
-    more = len(nodes) - _MOST_NODES
-    return ", ".join(nodes[:_MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+    return some(nodes, _MOST_NODES)
 
 
 def _sum(findings: Sequence[Finding]) -> str:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,12 +15,11 @@ from datetime import datetime
 
 from raymx import config, options
 from raymx.errors import JobError
-from raymx.jobs import card, run
+from raymx.jobs import card, facts, run
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.run import Run
 from raymx.options import EXIT_ERROR, EXIT_OK
-from raymx.table import duration
-from raymx.text import columns
+from raymx.text import columns, duration
 
 _RUN = "RUN_ID"
 
@@ -41,10 +41,8 @@ def _submit_parser() -> argparse.ArgumentParser:
         description="Submit an MXNet experiment to a Ray cluster and return at once; the flags are those of raymx.run.",
         epilog="other commands, each with --address and --help:\n" + "\n".join(
             f"  {name:<8} {(function.__doc__ or '').splitlines()[0]}" for name, function in _COMMANDS.items()))
-    top.add_argument("experiment", nargs="?", metavar="EXPERIMENT",
-                     help="the experiment file (YAML); when not given, raymx's own Fashion-MNIST experiment")
     top.add_argument("-f", "--follow", action="store_true", help="show what the run prints, to its end")
-    options.add_experiment_flags(top)
+    options.add_run_arguments(top)
     return top
 
 
@@ -115,13 +113,11 @@ def _list(args: argparse.Namespace) -> int:
     rows = [("run", "state", "started", "for", "objective")]
     for found in run.runs(args.address):
         view = found.view()
-        best = max((one.objective for one in view.trials if one.objective == one.objective), default=None) \
-            if view.mode == "max" else min((one.objective for one in view.trials if one.objective == one.objective),
-                                           default=None)
-        began = datetime.fromtimestamp(view.started).strftime("%Y-%m-%d %H:%M") if view.started == view.started else ""
+        best = facts.ranked(view)
+        began = "" if math.isnan(view.started) else datetime.fromtimestamp(view.started).strftime("%Y-%m-%d %H:%M")
         rows.append((view.run_id, view.state, began,
                      duration((view.ended if view.is_over else time.time()) - view.started),
-                     "" if best is None else f"{view.metric} {best:.4f}"))
+                     f"{view.metric} {best[0].objective:.4f}" if best else ""))
     print("\n".join(columns(rows)) if len(rows) > 1 else "no run of raymx's was submitted to this cluster")
     return EXIT_OK
 

@@ -7,18 +7,16 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from raymx.display import PHASES
 from raymx.jobs.chart import best_of, finite
 from raymx.jobs.view import TrialView, View
 from raymx.report import words
-from raymx.table import duration
-from raymx.text import count
+from raymx.text import count, duration, some
 
 Fact = tuple[str, str, str]
 """A name, its value, and what else there is to say; each may be ""."""
 
 ENDED = ("finished", "stopped", "failed", "interrupted")        # states of a trial that does not go on
-PHASES = {"waiting": "waiting for room in the cluster", "forming": "forming the KVStore",
-          "leaving": "moving to other nodes"}
 BEFORE = {"pending": "waiting for the cluster to start it", "starting": "checking the experiment and the cluster",
           "running": "no trial has begun yet"}
 PART = "part"               # of the progress bar: what unfinished trials have done
@@ -200,13 +198,8 @@ def _failures(view: View) -> list[str]:
             groups.setdefault(trial.error.strip().partition("\n")[0], []).append(short(trial))
     frequent = sorted(groups.items(), key=lambda group: -len(group[1]))
     more = sum(len(trials) for _, trials in frequent[MOST_FAILURES:])
-    return [f"failed: {_named(trials)}: {reason}" for reason, trials in frequent[:MOST_FAILURES]] \
+    return [f"failed: {some(trials, MOST_NAMED)}: {reason}" for reason, trials in frequent[:MOST_FAILURES]] \
         + ([f"failed: {count(more, 'more trial')}, for other reasons"] if more else [])
-
-
-def _named(trials: Sequence[str]) -> str:
-    more = len(trials) - MOST_NAMED
-    return ", ".join(trials[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def is_warning(text: str) -> bool:

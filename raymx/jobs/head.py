@@ -165,9 +165,11 @@ def find(address: str | None) -> Head | None:
 
 def start_here(cpus: int) -> tuple[Head, str]:
     """Start a cluster on this machine that outlives this process; and how to stop it, in words. Raises JobError."""
+    from raymx.driver import soft_limit
+
     _use_token(new=True)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
-    environment = {**os.environ, "RAY_num_workers_soft_limit": str(4 * cpus), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    environment = {**os.environ, **soft_limit(cpus), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
                    "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")}
     command = [ray, "start", "--head", "--port=0", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1",
                f"--dashboard-agent-listen-port={_free_port()}",      # jobs need it, and its default may be another's

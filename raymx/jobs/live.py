@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 from raymx.jobs.card import as_html, as_text, notice_html
 from raymx.jobs.view import View
+from raymx.table import in_notebook
 
 FIRST_LOOK_S = 3.0      # so long ``show`` waits for the first view
 TROUBLE_S = 5.0         # of failed looks until the card says so
@@ -35,7 +35,7 @@ class LiveCard:
 
     def show(self) -> None:
         """Show the card, within seconds also when ``look`` takes longer."""
-        if not _in_notebook():
+        if not in_notebook():
             self._step()
             print(self._content()[1])
             return
@@ -106,9 +106,3 @@ class LiveCard:
 
 def _bundle(html: str, text: str) -> dict[str, str]:
     return {"text/html": html, "text/plain": text}
-
-
-def _in_notebook() -> bool:
-    """Whether this is a kernel, whose outputs can be updated; IPython in a terminal has none."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None

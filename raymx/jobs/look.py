@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import replace
 
-from raymx.jobs import reports
+from raymx import results
 from raymx.jobs.head import Head
 from raymx.jobs.journal import view_file
 from raymx.jobs.view import TrialView, View
@@ -22,7 +22,7 @@ def at_job(where: Head, run_id: str) -> View:
     """A run on its cluster. Raises JobError when there is no such job."""
     job = where.job(run_id)
     text = where.file(job, view_file(run_id))
-    written = View.from_dict(reports.json_of(text)) if text else View(run_id)
+    written = View.from_dict(results.mapping(text)) if text else View(run_id)
     view = joined(written, str(job.status), job.message or "")
     if view.state == "failed" and not written.is_over:      # before it could write that down
         view = replace(view, error=_error_in(where.logs(run_id)) or view.error)

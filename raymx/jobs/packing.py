@@ -48,10 +48,6 @@ class Parcel:
     left_out: tuple[str, ...] = ()
 
 
-class TooLarge(Exception):
-    """The zip file would be above the limit."""
-
-
 @contextlib.contextmanager
 def pack(experiment: Experiment, objects: Mapping[str, Any], *, data_stays: bool = False,
          limit_bytes: int = LIMIT_BYTES - _MARGIN_BYTES) -> Iterator[Parcel]:
@@ -65,18 +61,12 @@ def pack(experiment: Experiment, objects: Mapping[str, Any], *, data_stays: bool
     data = data_files(experiment)
     with tempfile.TemporaryDirectory(prefix="raymx_") as scratch:
         path = os.path.join(scratch, "experiment.zip")
-        try:
-            _write(path, {**code, **data}, _generated(experiment, objects, data), limit_bytes)
-            yield Parcel(path, os.path.getsize(path))
-            return
-        except TooLarge:
-            if not data_stays or not data:
-                raise ExperimentError(_too_large(experiment, {**code, **data}, data, limit_bytes)) from None
-        try:
-            _write(path, code, _generated(experiment, objects, {}), limit_bytes)
-        except TooLarge:
-            raise ExperimentError(_too_large(experiment, code, {}, limit_bytes)) from None
-        yield Parcel(path, os.path.getsize(path), (f"the data ({_mib(data.values())}) is read where it lies",))
+        for travels in [data, {}] if data and data_stays else [data]:
+            if _write(path, {**code, **travels}, _generated(experiment, objects, travels), limit_bytes):
+                stays = () if travels or not data else (f"the data ({_mib(data.values())}) is read where it lies",)
+                yield Parcel(path, os.path.getsize(path), stays)
+                return
+        raise ExperimentError(_too_large(experiment, {**code, **travels}, travels, limit_bytes))
 
 
 def keep_source(directory: str, run_path: str) -> None:
@@ -84,7 +74,7 @@ def keep_source(directory: str, run_path: str) -> None:
 
     A folder that is large, or cannot be written, is left alone: the net then needs its modules from elsewhere.
     """
-    found = {name: file for name, file in _walk(Path(directory)) if not name.endswith(_RECORDS)}
+    found = _modules(directory)
     if sum(map(os.path.getsize, found.values())) > _SOURCE_LIMIT_BYTES:
         return
     content = io.BytesIO()
@@ -97,8 +87,7 @@ def keep_source(directory: str, run_path: str) -> None:
 
 def code_files(experiment: Experiment) -> dict[str, str]:
     """What travels besides data: the file for each name in the zip."""
-    directory = Path(experiment.directory)
-    return {name: file for name, file in _walk(directory) if not name.endswith(_RECORDS) and name not in _FILES}
+    return {name: file for name, file in _modules(experiment.directory).items() if name not in _FILES}
 
 
 def data_files(experiment: Experiment) -> dict[str, str]:
@@ -141,9 +130,11 @@ def _inside(experiment: Experiment, path: str) -> str | None:
     return None if relative.startswith("..") or os.path.isabs(os.path.expanduser(path)) else relative
 
 
-def _walk(directory: Path) -> Iterator[tuple[str, str]]:
-    """(name, path) of the files that may travel, in order."""
-    yield from sorted((str(path.relative_to(directory)), str(path)) for path in _below(directory, []))
+def _modules(directory: str) -> dict[str, str]:
+    """The files that may travel, by their names in the zip, in order; no RecordIO files."""
+    top = Path(directory)
+    found = sorted((str(path.relative_to(top)), str(path)) for path in _below(top, []))
+    return {name: file for name, file in found if not name.endswith(_RECORDS)}
 
 
 def _below(folder: Path, ignored: Sequence[Any]) -> Iterator[Path]:
@@ -178,8 +169,8 @@ class _Silent:
         """Ray logs each ignore file."""
 
 
-def _write(path: str, found: Mapping[str, str], generated: Mapping[str, bytes], limit_bytes: int) -> None:
-    """Write the zip file; raise TooLarge as soon as it is above the limit."""
+def _write(path: str, found: Mapping[str, str], generated: Mapping[str, bytes], limit_bytes: int) -> bool:
+    """Write the zip file, and stop where it is above the limit; whether it is not."""
     with open(path, "wb") as target, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in generated.items():
             archive.writestr(name, content)
@@ -188,9 +179,8 @@ def _write(path: str, found: Mapping[str, str], generated: Mapping[str, bytes], 
                 while piece := read.read(2**20):
                     entry.write(piece)
                     if target.tell() > limit_bytes:
-                        raise TooLarge
-    if os.path.getsize(path) > limit_bytes:
-        raise TooLarge
+                        return False
+    return os.path.getsize(path) <= limit_bytes
 
 
 def _too_large(experiment: Experiment, found: Mapping[str, str], data: Mapping[str, str], limit_bytes: int) -> str:

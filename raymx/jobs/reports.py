@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from raymx import results
 from raymx.errors import ExperimentError, RaymxError
 from raymx.jobs.view import View
 from raymx.report import folders
@@ -49,22 +49,12 @@ def of_folder(path: str, missing_ok: bool = False) -> list[dict[str, Any]]:
     return [lean(row) for trial in run.trials for row in of_text(trial.rows or "")]
 
 
-def json_of(text: str) -> dict[str, Any]:
-    """A mapping in JSON; {} for anything else."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def is_run(path: str) -> bool:
     """Whether a folder or URI holds a run that can be read from here."""
     try:
-        folders.read_run(path)
+        return folders.text(folders.child(path, results.RUN)) is not None
     except RaymxError:
         return False
-    return True
 
 
 def frame(rows: Iterable[Mapping[str, Any]]) -> Any:
@@ -89,7 +79,4 @@ def by_trial(rows: Any, view: View) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
-    value = value.item() if hasattr(value, "item") else value
-    if isinstance(value, float) and math.isnan(value):
-        return math.nan
-    return value
+    return value.item() if hasattr(value, "item") else value

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from raymx import config, results, rules
+from raymx import config, results, space
 from raymx.errors import ClusterUnreachable, ExperimentError, JobError, RaymxError, TrainingError
 from raymx.jobs import by_value, card, head, look, packing, reports, trained
 from raymx.jobs.experiment import Experiment
@@ -23,7 +23,6 @@ from raymx.jobs.head import Head
 from raymx.jobs.journal import rows_file
 from raymx.jobs.live import LiveCard
 from raymx.jobs.view import View
-from raymx.space import Space
 
 LOOK_S = 1.0
 
@@ -99,17 +98,15 @@ class Run:
 
     def stop(self) -> None:
         """Save a checkpoint and end the run; returns when nothing of it is left. One that has ended stays as it is."""
-        if self.done() or self._head is None:
-            return
-        self._head.stop(self.id)
-        if not self._head.wait_ended(self.id, head.STOP_WAIT_S + 30):
-            raise JobError(f"{self.id} has not ended yet; look again with run.state")
+        self.cancel()
 
     def cancel(self) -> bool:
         """As ``stop``; whether the run was stopped by it, False when it had ended before."""
-        if self.done():
+        if self.done() or self._head is None:
             return False
-        self.stop()
+        self._head.stop(self.id)
+        if not self._head.wait_ended(self.id, head.STOP_WAIT_S + 30):
+            raise JobError(f"{self.id} has not ended yet; look again with run.state")
         return self.cancelled()
 
     def logs(self, follow: bool = False) -> None:
@@ -213,20 +210,17 @@ def submit(experiment: Experiment | str | os.PathLike[str], address: str | None 
 
 def attach(run: str, address: str | None = None) -> Run:
     """The run with an id, or the one whose results are in a folder or URI. Raises JobError when there is none."""
-    path = results.storage_path(run)
-    if "/" in run and reports.is_run(path):
-        return Run(os.path.basename(path.rstrip("/")), path=path)
-    where = head.find(address)
-    if where is not None:
+    path = results.storage_path(run if "/" in run else f"{results.DEFAULT_STORAGE}/{run}")
+    in_folder = reports.is_run(path)
+    if not ("/" in run and in_folder) and (where := head.find(address)):
         try:
             where.job(run)
             return Run(run, where)
         except JobError:
-            if not reports.is_run(results.storage_path(f"{results.DEFAULT_STORAGE}/{run}")):
+            if not in_folder:
                 raise
-    path = results.storage_path(f"{results.DEFAULT_STORAGE}/{run}")
-    if reports.is_run(path):
-        return Run(run, path=path)
+    if in_folder:
+        return Run(os.path.basename(path.rstrip("/")), path=path)
     raise JobError(f"no cluster runs on this machine, and {path} is no run: give the address of the run's cluster, or "
                    "the path of its results")
 
@@ -241,16 +235,13 @@ def check(experiment: Experiment) -> None:
     """Raise ExperimentError for what can be known here; libraries and trackers are looked for on the cluster."""
     spec = experiment.spec
     config.check_files(spec, known=by_value.MODULE if experiment.objects else "")
-    if spec.sweep.space:
-        Space(spec).check()
-    else:
-        rules.check(spec)
+    space.check(spec)
 
 
 def _started_here(spec: config.Experiment) -> Head:
-    from raymx.driver import needed_cpus
+    from raymx.driver import cpus_here
 
-    where, how_to_stop = head.start_here(max(needed_cpus(spec), len(os.sched_getaffinity(0))))
+    where, how_to_stop = head.start_here(cpus_here(spec))
     print(how_to_stop, flush=True)
     return where
 

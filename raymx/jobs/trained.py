@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from raymx import yaml_text
+from raymx import results, yaml_text
 from raymx.config import Experiment, parse_experiment
 from raymx.data import files
 from raymx.errors import CheckpointError, ExperimentError, JobError
-from raymx.jobs import reports
 from raymx.jobs.packing import SOURCE
 from raymx.report import folders, load
 from raymx.report.model import Trial, number
@@ -114,7 +113,7 @@ def best(path: str) -> Trained:
 
 def _folders(run: folders.RunFiles, trials: Any) -> list[str]:
     """The folder of each trial."""
-    by_id = {reports.json_of(one.trial or "").get("trial_id"): one.folder for one in run.trials}
+    by_id = {results.mapping(one.trial or "").get("trial_id"): one.folder for one in run.trials}
     return [by_id.get(trial.trial_id, trial.trial_id) for trial in trials]
 
 
@@ -124,7 +123,7 @@ def _checkpoints(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if not name.startswith("checkpoint_"):
             continue
         path = folders.child(folder, name)
-        state = reports.json_of(folders.text(folders.child(path, STATE)) or "")
+        state = results.mapping(folders.text(folders.child(path, STATE)) or "")
         if "metrics" in state:
             yield path, state
 

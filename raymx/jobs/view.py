@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from raymx import results
+
 ENDED = ("finished", "interrupted", "failed", "lost")
 """States that do not change any more. ``lost``: its process or its cluster ended with no word."""
 
@@ -63,7 +65,7 @@ class View:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, in which NaN is null."""
-        return {one.name: _no_nan(getattr(self, one.name)) for one in fields(self)}
+        return dict(results.plain(asdict(self)))
 
     @staticmethod
     def from_dict(raw: Mapping[str, Any]) -> View:
@@ -85,13 +87,3 @@ def _typed(kind: Any, value: Any) -> Any:
         return tuple(tuple(math.nan if one is None else one for one in item) if isinstance(item, list) else item
                      for item in value)
     return value
-
-
-def _no_nan(value: Any) -> Any:
-    if isinstance(value, TrialView):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {key: _no_nan(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_no_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

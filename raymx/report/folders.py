@@ -10,9 +10,11 @@ from typing import Any
 from raymx import results
 from raymx.data import files
 from raymx.errors import ExperimentError
+from raymx.text import some
 
 ROWS = "result.json"         # Tune's
 FOLDER = "report"
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -112,12 +114,9 @@ def _no_run(path: str, folders: list[str], names: list[str]) -> str:
     told = f"{path}: no run is there (it has no {results.RUN})"
     runs = [folder for folder in folders if text(child(path, folder, results.RUN)) is not None]
     if runs:
-        return f"{told}, but it holds {_listed(runs)}; name one of them, such as {child(path, runs[-1])}"
+        return f"{told}, but it holds {some(runs, _MOST_NAMED)}; name one of them, such as {child(path, runs[-1])}"
     if ROWS in names or results.TRIAL in names:
         return f"{told}; it is the folder of one trial: give its run's, {os.path.dirname(path)}"
-    there = f"it has {_listed(folders + names)}" if folders or names else "there is no such folder, or it is empty"
+    held = some(folders + names, _MOST_NAMED)
+    there = f"it has {held}" if held else "there is no such folder, or it is empty"
     return f"{told}; {there}; give the folder that raymx.run printed after the word results"
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
