@@ -38,9 +38,11 @@ def finish(args: argparse.Namespace, figures: Sequence[Figure], notes: Sequence[
     print(f"| {'what':<46} | {'raymx':>9} | {'peer':>9} | {'ratio':>6} | {'goal':<28} | met |")
     print(f"|{'-' * 48}|{'-' * 11}|{'-' * 11}|{'-' * 8}|{'-' * 30}|-----|")
     for figure in figures:
-        print(f"| {figure.name:<46} | {_number(figure.raymx):>9} | {_number(figure.peer):>9} | "
-              f"{_number(figure.ratio):>6} | {figure.goal or '':<28} | "
-              f"{'' if figure.met is None else 'yes' if figure.met else 'NO':<3} |")
+        print(
+            f"| {figure.name:<46} | {_number(figure.raymx):>9} | {_number(figure.peer):>9} | "
+            f"{_number(figure.ratio):>6} | {figure.goal or '':<28} | "
+            f"{'' if figure.met is None else 'yes' if figure.met else 'NO':<3} |"
+        )
     for note in notes:
         print(note)
     if args.json:
@@ -61,8 +63,10 @@ def machine() -> str:
         model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         pass
-    return (f"machine: {model}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, "
-            f"{platform.system()} {platform.release()}")
+    return (
+        f"machine: {model}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, "
+        f"{platform.system()} {platform.release()}"
+    )
 
 
 def spread(values: Sequence[float]) -> str:

@@ -44,8 +44,10 @@ def photographs(folder: Path | None) -> list[bytes]:
 
 def _made_up(random: np.random.Generator, height: int, width: int) -> bytes:
     """Noise on several scales."""
-    picture = sum(cv2.resize(random.normal(0, 30, (-(-height // step), -(-width // step), 3)), (width, height))
-                  for step in (64, 16, 4))
+    picture = sum(
+        cv2.resize(random.normal(0, 30, (-(-height // step), -(-width // step), 3)), (width, height))
+        for step in (64, 16, 4)
+    )
     return bytes(cv2.imencode(".jpg", np.clip(128 + picture, 0, 255).astype(np.uint8))[1].tobytes())
 
 
@@ -91,8 +93,14 @@ def figures(found: dict[str, list[float]]) -> list[Figure]:
     iterator, loader = max(found["ImageRecordIter images/s"]), max(found["DataLoader images/s"])
     limit, to_limit = median(found["bare decode images/s"]), median(found["ratio to bare decode"])
     table = [
-        Figure("images/s; peer: ImageRecordIter's best epoch", ours, iterator, ours / iterator, ">= 2",
-               ours >= 2 * iterator),
+        Figure(
+            "images/s; peer: ImageRecordIter's best epoch",
+            ours,
+            iterator,
+            ours / iterator,
+            ">= 2",
+            ours >= 2 * iterator,
+        ),
         Figure("images/s; peer: bare decode limit", ours, limit, to_limit, ">= 0.95", to_limit >= 0.95),
         Figure("images/s; peer: DataLoader's best epoch", ours, loader, ours / loader),
         Figure("first batch of a warm epoch, s", first, None, None, "<= 0.2", first <= 0.2),
@@ -100,15 +108,22 @@ def figures(found: dict[str, list[float]]) -> list[Figure]:
     ]
     for name in ("large", "small"):
         raw, theirs = median(found[f"raw {name} raymx"]), median(found[f"raw {name} mxnet"])
-        table.append(Figure(f"raw records/s, {name} ones; peer: MXRecordIO", raw, theirs, raw / theirs, ">= 5",
-                            raw >= 5 * theirs))
+        table.append(
+            Figure(
+                f"raw records/s, {name} ones; peer: MXRecordIO", raw, theirs, raw / theirs, ">= 5", raw >= 5 * theirs
+            )
+        )
     return table
 
 
 def main() -> int:
     parser = arguments(__doc__)
-    parser.add_argument("--photos", type=Path, default=PHOTOS if PHOTOS.is_dir() else None,
-                        help="a folder of .jpg files (without one, pictures are made up)")
+    parser.add_argument(
+        "--photos",
+        type=Path,
+        default=PHOTOS if PHOTOS.is_dir() else None,
+        help="a folder of .jpg files (without one, pictures are made up)",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3, help="epochs of each system in a round")
     parser.add_argument("--cpus", type=int, default=2)
@@ -119,8 +134,10 @@ def main() -> int:
         small = write_file(Path(folder, "small.rec"), [bytes(400)], SMALL_RECORDS)
         found = all_rounds(file, small, args)
     source = f"{len(images)} photographs" if args.photos else f"{len(images)} made-up pictures"
-    notes = [f"- {RECORDS} records of {source}, mean {sum(map(len, images)) / len(images) / 1e3:.0f} KB",
-             *(f"- {name}: {spread(values)}" for name, values in sorted(found.items()))]
+    notes = [
+        f"- {RECORDS} records of {source}, mean {sum(map(len, images)) / len(images) / 1e3:.0f} KB",
+        *(f"- {name}: {spread(values)}" for name, values in sorted(found.items())),
+    ]
     return finish(args, figures(found), notes)
 
 

@@ -38,28 +38,62 @@ print(time.time())
 
 
 def experiment(store: str, **options: Any) -> dict[str, Any]:
-    return {"name": "launch", "model": {"net": "bench_loop:unused", "classes": 10, "options": {
-                "layers": LAYERS, "batch_size": BATCH, "steps": STEPS, **options}},
-            "data": {"train": str(HERE.parent / "experiments" / "data" / "fashion_mnist_val.rec"),
-                     "image_shape": [1, 28, 28]},
-            "training": {"global_batch_size": 2 * BATCH, "base_lr": 0.001, "loop": "bench_loop:synthetic",
-                         "optimizer": {"name": "sgd", "momentum": 0.9}},
-            "kvstore": {"type": store}, "resources": {"workers": 2}}
+    return {
+        "name": "launch",
+        "model": {
+            "net": "bench_loop:unused",
+            "classes": 10,
+            "options": {"layers": LAYERS, "batch_size": BATCH, "steps": STEPS, **options},
+        },
+        "data": {
+            "train": str(HERE.parent / "experiments" / "data" / "fashion_mnist_val.rec"),
+            "image_shape": [1, 28, 28],
+        },
+        "training": {
+            "global_batch_size": 2 * BATCH,
+            "base_lr": 0.001,
+            "loop": "bench_loop:synthetic",
+            "optimizer": {"name": "sgd", "momentum": 0.9},
+        },
+        "kvstore": {"type": store},
+        "resources": {"workers": 2},
+    }
 
 
 def peer(store: str) -> dict[str, float]:
     """One run of the peer: first_step_s, step_ms, samples_per_s."""
-    run = subprocess.run([sys.executable, str(PEER), "--kv-store", store, "--steps", str(STEPS), "--batch-size",
-                          str(BATCH), "--layers", ",".join(map(str, LAYERS))], capture_output=True, text=True,
-                         timeout=300, check=True)
+    run = subprocess.run(
+        [
+            sys.executable,
+            str(PEER),
+            "--kv-store",
+            store,
+            "--steps",
+            str(STEPS),
+            "--batch-size",
+            str(BATCH),
+            "--layers",
+            ",".join(map(str, LAYERS)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
     return {name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", run.stdout)}
 
 
 def ray_start_s() -> tuple[float, float]:
     """Ray's own start: until a process has imported and started it here, and until its first empty actor answers."""
     begun = time.time()
-    run = subprocess.run([sys.executable, "-c", RAY_START], text=True, check=True, stdout=subprocess.PIPE,
-                         stderr=subprocess.DEVNULL, timeout=120)
+    run = subprocess.run(
+        [sys.executable, "-c", RAY_START],
+        text=True,
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=120,
+    )
     started, answered = map(float, run.stdout.split())
     return started - begun, answered - begun
 
@@ -69,8 +103,12 @@ def cold_first_step_s(folder: Path) -> float:
     path, mark = folder / "launch.yaml", folder / "first_step_at"
     path.write_text(yaml.safe_dump(experiment("dist_sync", rounds=0, mark=str(mark))))
     begun = time.time()
-    subprocess.run([sys.executable, "-m", "raymx.run", str(path), "--storage-path", str(folder / "runs")], check=True,
-                   stdout=subprocess.DEVNULL, timeout=300)
+    subprocess.run(
+        [sys.executable, "-m", "raymx.run", str(path), "--storage-path", str(folder / "runs")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        timeout=300,
+    )
     return float(mark.read_text()) - begun
 
 
@@ -130,12 +168,21 @@ def measure(folder: Path, pairs: int, cold: int) -> tuple[list[Figure], list[str
     starts = [(cold_first_step_s(folder), peer("dist_sync")["first_step_s"], ray_start_s()) for _ in range(cold)]
     ours, native = (median(start[i] for start in starts) for i in (0, 1))
     ray_started, ray_start = (median(start[2][i] for start in starts) for i in (0, 1))
-    figures = [Figure("cold first step, s", ours, native, ours / native, f"<= 1.5 x peer + Ray {ray_start:.1f} s",
-                      ours <= 1.5 * native + ray_start)]
-    notes = [f"Ray's own start, until its first empty actor answers: {spread([start[2][1] for start in starts])} s "
-             f"(ray.init alone: median {ray_started:.1f} s)",
-             f"cold first step: {spread([start[0] for start in starts])} s; "
-             f"peer {spread([start[1] for start in starts])} s"]
+    figures = [
+        Figure(
+            "cold first step, s",
+            ours,
+            native,
+            ours / native,
+            f"<= 1.5 x peer + Ray {ray_start:.1f} s",
+            ours <= 1.5 * native + ray_start,
+        )
+    ]
+    notes = [
+        f"Ray's own start, until its first empty actor answers: {spread([start[2][1] for start in starts])} s "
+        f"(ray.init alone: median {ray_started:.1f} s)",
+        f"cold first step: {spread([start[0] for start in starts])} s; peer {spread([start[1] for start in starts])} s",
+    ]
     warm = Warm(folder)
     forms = [warm.begin("dist_sync") for _ in range(5)]
     figures.append(Figure("warm re-form, s", median(forms), None, None, "<= 0.3", median(forms) <= 0.3))
@@ -144,8 +191,16 @@ def measure(folder: Path, pairs: int, cold: int) -> tuple[list[Figure], list[str
         warm.begin(store)
         results = [(peer(store)["samples_per_s"], warm.step()["samples_a_second"]) for _ in range(pairs)]
         ratios = [ours / native for native, ours in results]
-        figures.append(Figure(f"{store}, samples/s", median(r[1] for r in results), median(r[0] for r in results),
-                              median(ratios), ">= 0.95 (aim 1.05)", median(ratios) >= 0.95))
+        figures.append(
+            Figure(
+                f"{store}, samples/s",
+                median(r[1] for r in results),
+                median(r[0] for r in results),
+                median(ratios),
+                ">= 0.95 (aim 1.05)",
+                median(ratios) >= 0.95,
+            )
+        )
         notes.append(f"{store} ratios: {spread(ratios)}")
     return figures, notes
 

@@ -31,7 +31,7 @@ from ray_hosts import start
 
 COMPRESSION, WIRE = "kvstore.compression", "precision.wire_dtype"
 VARIANTS = {"2bit": "2-bit compression", "float16": "float16 on the wire"}
-BATCH, EPOCHS = 200, 2          # of 1000 records: 5 steps an epoch. The last one is timed: its records are in memory
+BATCH, EPOCHS = 200, 2  # of 1000 records: 5 steps an epoch. The last one is timed: its records are in memory
 SWEEP_TIMEOUT_S = 900.0
 
 
@@ -41,22 +41,37 @@ def experiment(repeats: int) -> dict[str, Any]:
     return given | {
         "name": "links",
         "model": {"net": "nets:mlp", "classes": 10, "options": {"hidden": [1024, 512]}},
-        "data": given["data"] | {"train": str(EXPERIMENTS / given["data"]["validation"]), "validation": None,
-                                 "cpus": 1},
+        "data": given["data"]
+        | {"train": str(EXPERIMENTS / given["data"]["validation"]), "validation": None, "cpus": 1},
         "training": given["training"] | {"epochs": EPOCHS, "global_batch_size": BATCH, "base_batch_size": BATCH},
         "kvstore": {"type": "dist_sync", "servers": 1, "server_placement": "dedicated"},
         "resources": {"workers": 2, "standby": False},
         "checkpoint": {"every_steps": None, "every_s": None},
-        "sweep": {"space": {COMPRESSION: {"grid": ["none", "2bit"]}, WIRE: {"grid": ["same", "float16"]}},
-                  "repeats": repeats, "max_concurrent_trials": 1}}
+        "sweep": {
+            "space": {COMPRESSION: {"grid": ["none", "2bit"]}, WIRE: {"grid": ["same", "float16"]}},
+            "repeats": repeats,
+            "max_concurrent_trials": 1,
+        },
+    }
 
 
 def measure(head: Host, folder: Path, repeats: int) -> dict[str, list[float]]:
     """samples/s of each variant, "none" among them, once a trial."""
     (folder / "links.yaml").write_text(yaml.safe_dump(experiment(repeats)))
     shutil.copy(EXPERIMENTS / "nets.py", folder)
-    head.run([sys.executable, "-m", "raymx.run", folder / "links.yaml", "--address", "auto", "--storage-path",
-              folder / "runs"], SWEEP_TIMEOUT_S)
+    head.run(
+        [
+            sys.executable,
+            "-m",
+            "raymx.run",
+            folder / "links.yaml",
+            "--address",
+            "auto",
+            "--storage-path",
+            folder / "runs",
+        ],
+        SWEEP_TIMEOUT_S,
+    )
     (run,) = (folder / "runs").iterdir()
     found: dict[str, list[float]] = {}
     for trial in trials_of(run):
@@ -75,19 +90,27 @@ def variant(axes: Mapping[str, Any]) -> str:
 def compare(args: argparse.Namespace, hosts: Sequence[Host], shared: Path) -> int:
     """Measure, print, and give the exit code."""
     figures, notes = [], []
-    start(hosts, [2] * len(hosts))      # a worker and its data fill a host; the trial and the server another
+    start(hosts, [2] * len(hosts))  # a worker and its data fill a host; the trial and the server another
     for host in hosts:
         host.limit(args.rate)
     for ms in args.delays:
         for host in hosts:
-            host.delay(ms / 2)          # a way crosses two links
+            host.delay(ms / 2)  # a way crosses two links
         (folder := shared / f"{ms:g}ms").mkdir()
         speeds = measure(hosts[0], folder, args.repeats)
         plain = median(speeds["none"])
         for name, words in VARIANTS.items():
             ratio, goal = median(speeds[name]) / plain, "> 1" if ms == 0 else None
-            figures.append(Figure(f"{words}, +{ms:g} ms, samples/s", median(speeds[name]), plain, ratio, goal,
-                                  ratio > 1 if goal else None))
+            figures.append(
+                Figure(
+                    f"{words}, +{ms:g} ms, samples/s",
+                    median(speeds[name]),
+                    plain,
+                    ratio,
+                    goal,
+                    ratio > 1 if goal else None,
+                )
+            )
         notes += [f"+{ms:g} ms each way, {name}: {spread(values)}" for name, values in sorted(speeds.items())]
     return finish(args, figures, [f"- links of {args.rate:g} Mbit/s", *(f"- {note}" for note in notes)])
 

@@ -37,8 +37,9 @@ def train(args: argparse.Namespace) -> None:
     net.add(mx.gluon.nn.Dense(10))
     net.initialize()
     net.hybridize(static_alloc=True, static_shape=True)
-    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.001, "momentum": 0.9}, kvstore=store,
-                               update_on_kvstore=True)
+    trainer = mx.gluon.Trainer(
+        net.collect_params(), "sgd", {"learning_rate": 0.001, "momentum": 0.9}, kvstore=store, update_on_kvstore=True
+    )
     loss_fn = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     images = mx.nd.random.uniform(shape=(args.batch_size, 1024))
     labels = mx.nd.arange(args.batch_size) % 10
@@ -58,8 +59,11 @@ def train(args: argparse.Namespace) -> None:
     mx.nd.waitall()
     seconds = (time.perf_counter() - begun) / args.steps
     if store.rank == 0:
-        print(f"native {args.kv_store} first_step_s={first_step_s:.2f} step_ms={seconds * 1e3:.1f} "
-              f"samples_per_s={args.batch_size * store.num_workers / seconds:.1f}", flush=True)
+        print(
+            f"native {args.kv_store} first_step_s={first_step_s:.2f} step_ms={seconds * 1e3:.1f} "
+            f"samples_per_s={args.batch_size * store.num_workers / seconds:.1f}",
+            flush=True,
+        )
 
 
 def launch(args: argparse.Namespace) -> int:
@@ -67,8 +71,13 @@ def launch(args: argparse.Namespace) -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    env = os.environ | {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port), "OMP_NUM_THREADS": "1",
-                        "DMLC_NUM_WORKER": str(args.workers), "DMLC_NUM_SERVER": str(args.servers)}
+    env = os.environ | {
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "DMLC_NUM_WORKER": str(args.workers),
+        "DMLC_NUM_SERVER": str(args.servers),
+    }
     command = [sys.executable, __file__, *sys.argv[1:], "--begun", str(time.time())]
     roles = ["scheduler", *["server"] * args.servers, *["worker"] * args.workers]
     processes = [subprocess.Popen(command, env=env | {"DMLC_ROLE": role}) for role in roles]

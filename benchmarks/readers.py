@@ -30,10 +30,24 @@ def image_record_iter(args: argparse.Namespace) -> dict[str, Any]:
     import mxnet as mx
 
     reader = mx.io.ImageRecordIter(
-        path_imgrec=args.file, path_imgidx=args.file.replace(".rec", ".idx"), data_shape=(3, SIZE, SIZE),
-        batch_size=BATCH, ctx="cpu", resize=RESIZE, rand_crop=True, rand_mirror=True, shuffle=True,
-        preprocess_threads=args.cpus, verbose=False, mean_r=123.68, mean_g=116.78, mean_b=103.94, std_r=58.4,
-        std_g=57.1, std_b=57.4)
+        path_imgrec=args.file,
+        path_imgidx=args.file.replace(".rec", ".idx"),
+        data_shape=(3, SIZE, SIZE),
+        batch_size=BATCH,
+        ctx="cpu",
+        resize=RESIZE,
+        rand_crop=True,
+        rand_mirror=True,
+        shuffle=True,
+        preprocess_threads=args.cpus,
+        verbose=False,
+        mean_r=123.68,
+        mean_g=116.78,
+        mean_b=103.94,
+        std_r=58.4,
+        std_g=57.1,
+        std_b=57.4,
+    )
 
     def epoch() -> int:
         images = 0
@@ -133,11 +147,15 @@ class Worker:
     def epochs(self) -> dict[str, Any]:
         cold, _ = self._epoch(0)
         epochs = [self._epoch(number) for number in range(1, self._count + 1)]
-        with _peak_memory(os.getpid()) as peak:     # looking takes time: in an epoch that does not count
+        with _peak_memory(os.getpid()) as peak:  # looking takes time: in an epoch that does not count
             self._epoch(self._count + 1)
         self._data.close()
-        return {"images_per_sec": [rate for rate, _ in epochs], "first_batch_s": [first for _, first in epochs],
-                "cold_images_per_sec": cold, "peak_mib": peak[0] / (1 << 20)}
+        return {
+            "images_per_sec": [rate for rate, _ in epochs],
+            "first_batch_s": [first for _, first in epochs],
+            "cold_images_per_sec": cold,
+            "peak_mib": peak[0] / (1 << 20),
+        }
 
     def _epoch(self, number: int) -> tuple[float, float]:
         """(images/s, seconds to the first batch)"""
@@ -154,12 +172,25 @@ def _worker_data(args: argparse.Namespace, group: Any) -> Any:
     from raymx.data.worker import Share, WorkerData
 
     experiment = parse_experiment(
-        {"name": "reading", "model": {"net": "resnet18_v1", "classes": 10},
-         "training": {"global_batch_size": BATCH, "epochs": args.epochs + 3},
-         "data": {"train": args.file, "image_shape": [3, SIZE, SIZE], "resize": RESIZE, "cpus": args.cpus,
-                  "augment": {"rand_crop": True, "rand_mirror": True}}}, os.getcwd())
-    return WorkerData(experiment, Share(0, 1, 1), lambda *what: batches(
-        *what, placement_group=group, bundle_index=1, num_cpus=args.cpus))
+        {
+            "name": "reading",
+            "model": {"net": "resnet18_v1", "classes": 10},
+            "training": {"global_batch_size": BATCH, "epochs": args.epochs + 3},
+            "data": {
+                "train": args.file,
+                "image_shape": [3, SIZE, SIZE],
+                "resize": RESIZE,
+                "cpus": args.cpus,
+                "augment": {"rand_crop": True, "rand_mirror": True},
+            },
+        },
+        os.getcwd(),
+    )
+    return WorkerData(
+        experiment,
+        Share(0, 1, 1),
+        lambda *what: batches(*what, placement_group=group, bundle_index=1, num_cpus=args.cpus),
+    )
 
 
 @contextlib.contextmanager
@@ -230,8 +261,13 @@ def _rate(epoch: Callable[[], int], seconds: float = 0.0) -> float:
             return count / took
 
 
-MODES = {"image_record_iter": image_record_iter, "data_loader": data_loader, "bare_decode": bare_decode,
-         "raymx_stream": raymx_stream, "raw_records": raw_records}
+MODES = {
+    "image_record_iter": image_record_iter,
+    "data_loader": data_loader,
+    "bare_decode": bare_decode,
+    "raymx_stream": raymx_stream,
+    "raw_records": raw_records,
+}
 
 
 def main() -> None:

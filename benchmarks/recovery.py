@@ -28,12 +28,18 @@ from launch import Warm, peer
 
 HERE = Path(__file__).resolve().parent
 EXPERIMENTS = HERE.parent / "experiments"
-ROLES = {"worker": "ray::Worker", "server": "ray::Server", "KVStore scheduler": "ray::KVScheduler",
-         "trial process": "ray::Trial"}
-GOALS = {True: {"worker": 1.0, "server": 1.0, "KVStore scheduler": 1.0},
-         False: {"worker": 10.0, "server": 10.0, "KVStore scheduler": 10.0, "trial process": 15.0}}
+ROLES = {
+    "worker": "ray::Worker",
+    "server": "ray::Server",
+    "KVStore scheduler": "ray::KVScheduler",
+    "trial process": "ray::Trial",
+}
+GOALS = {
+    True: {"worker": 1.0, "server": 1.0, "KVStore scheduler": 1.0},
+    False: {"worker": 10.0, "server": 10.0, "KVStore scheduler": 10.0, "trial process": 15.0},
+}
 WORKERS, SERVERS = 2, 1
-EVERY_STEPS = 20        # steps between checkpoints, for what one costs
+EVERY_STEPS = 20  # steps between checkpoints, for what one costs
 
 
 class Run:
@@ -44,16 +50,21 @@ class Run:
         experiment = yaml.safe_load((EXPERIMENTS / "fashion_mnist.yaml").read_text())
         experiment["data"] |= {key: str(EXPERIMENTS / experiment["data"][key]) for key in ("train", "validation")}
         experiment["training"] |= {"epochs": 100_000, "loop": "bench_loop:marked"}
-        experiment |= {"resources": {"workers": WORKERS, "standby": standby}, "report": {"disp_batches": 10_000},
-                       "checkpoint": {"every_steps": EVERY_STEPS},
-                       "kvstore": {"servers": SERVERS, "env": {"all": {"DMLC_BENCH_MARKS": str(self._marks)}}}}
+        experiment |= {
+            "resources": {"workers": WORKERS, "standby": standby},
+            "report": {"disp_batches": 10_000},
+            "checkpoint": {"every_steps": EVERY_STEPS},
+            "kvstore": {"servers": SERVERS, "env": {"all": {"DMLC_BENCH_MARKS": str(self._marks)}}},
+        }
         (folder / "recovery.yaml").write_text(yaml.safe_dump(experiment))
         for source in (EXPERIMENTS / "nets.py", HERE / "bench_loop.py"):
             shutil.copy(source, folder)
         name, value = self._mark.split("=")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "raymx.run", str(folder / "recovery.yaml"), "--storage-path", str(folder / "runs")],
-            stdout=subprocess.DEVNULL, env=os.environ | {name: value})
+            stdout=subprocess.DEVNULL,
+            env=os.environ | {name: value},
+        )
         self._standby = standby
 
     def pids(self, title: str) -> list[int]:
@@ -76,9 +87,10 @@ class Run:
         """Until some steps more are done, and every standby that is wanted waits."""
         wanted = {"ray::Worker": WORKERS, "ray::Server": SERVERS, "ray::KVScheduler": 1}
         copies, deadline = 1 + self._standby, time.monotonic() + 180
-        enough = len(self.steps()) + 2 * EVERY_STEPS        # with a checkpoint among them
+        enough = len(self.steps()) + 2 * EVERY_STEPS  # with a checkpoint among them
         while len(self.steps()) < enough or any(
-                len(self.pids(title)) < copies * count for title, count in wanted.items()):
+            len(self.pids(title)) < copies * count for title, count in wanted.items()
+        ):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("the run does not come to train")
             time.sleep(0.5)
@@ -159,8 +171,16 @@ def main() -> int:
         for role, seconds in recoveries(standby, args.kills).items():
             goal, found = GOALS[standby].get(role), median(seconds)
             name = f"{role}, {'with' if standby else 'without'} standby, s"
-            figures.append(Figure(name, found, native, found / native, goal and f"<= {goal:g}",
-                                  None if goal is None else found <= goal))
+            figures.append(
+                Figure(
+                    name,
+                    found,
+                    native,
+                    found / native,
+                    goal and f"<= {goal:g}",
+                    None if goal is None else found <= goal,
+                )
+            )
             notes.append(f"{name}: {spread(seconds)}")
     plain, added = checkpoint_cost(args.pairs)
     cost = median(added)

@@ -40,8 +40,12 @@ def sweep(folder: Path, trials: int) -> Path:
     experiment["sweep"] = {"space": {"training.base_lr": {"grid": [0.01 * (i + 1) for i in range(trials)]}}}
     (folder / "sweep.yaml").write_text(yaml.safe_dump(experiment))
     shutil.copy(EXPERIMENTS / "nets.py", folder)
-    subprocess.run([sys.executable, "-m", "raymx.run", str(folder / "sweep.yaml"), "--storage-path",
-                    str(folder / "runs")], check=True, stdout=subprocess.DEVNULL, timeout=600)
+    subprocess.run(
+        [sys.executable, "-m", "raymx.run", str(folder / "sweep.yaml"), "--storage-path", str(folder / "runs")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        timeout=600,
+    )
     (run,) = (folder / "runs").iterdir()
     return run
 
@@ -62,18 +66,20 @@ def training_s(trial: dict[str, Any]) -> float:
 
 def overheads_s(trials: list[dict[str, Any]]) -> list[float]:
     """Of each trial but the first."""
-    return [after["ended"] - before["ended"] - training_s(after)
-            for before, after in itertools.pairwise(trials)]
+    return [after["ended"] - before["ended"] - training_s(after) for before, after in itertools.pairwise(trials)]
 
 
 def peer(trials: int) -> list[tuple[float, float]]:
     """(seconds to the first step, seconds of the whole trial) of each of the peer's trials; [] where it is not."""
     if not PEER.exists():
         return []
-    run = subprocess.run([sys.executable, str(PEER), "--trials", str(trials)], capture_output=True, text=True,
-                         check=True, timeout=1200)
-    return [(float(first), float(whole)) for first, whole in
-            re.findall(r"first_step_s=([\d.]+) trial_s=([\d.]+)", run.stdout)]
+    run = subprocess.run(
+        [sys.executable, str(PEER), "--trials", str(trials)], capture_output=True, text=True, check=True, timeout=1200
+    )
+    return [
+        (float(first), float(whole))
+        for first, whole in re.findall(r"first_step_s=([\d.]+) trial_s=([\d.]+)", run.stdout)
+    ]
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -87,13 +93,23 @@ def compare(args: argparse.Namespace) -> int:
     first = [trial["row"]["first_step_s"] + trial["row"]["form_s"] for trial in trials[1:]]
     peer_first = median(step for step, _ in others) if others else None
     peer_all = sum(whole for _, whole in others) if others else None
-    return finish(args, [
-        Figure("beside its training, s a trial after the first", median(overheads), None, None, f"<= {GOAL_S}",
-               median(overheads) <= GOAL_S),
-        Figure("wall time / training time of all trials", wall_s / training, None, None),
-        _beside("to a trial's first step, s", median(first), peer_first),
-        _beside("all trials, s (the peer's: one step each)", wall_s, peer_all),
-    ], [f"beside training: {spread(overheads)} s", f"epochs: {spread([training_s(trial) for trial in trials])} s"])
+    return finish(
+        args,
+        [
+            Figure(
+                "beside its training, s a trial after the first",
+                median(overheads),
+                None,
+                None,
+                f"<= {GOAL_S}",
+                median(overheads) <= GOAL_S,
+            ),
+            Figure("wall time / training time of all trials", wall_s / training, None, None),
+            _beside("to a trial's first step, s", median(first), peer_first),
+            _beside("all trials, s (the peer's: one step each)", wall_s, peer_all),
+        ],
+        [f"beside training: {spread(overheads)} s", f"epochs: {spread([training_s(trial) for trial in trials])} s"],
+    )
 
 
 def _beside(name: str, mine: float, theirs: float | None) -> Figure:

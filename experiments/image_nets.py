@@ -25,6 +25,7 @@ def _convolution(channels: int, kernel: int = 3, stride: int = 1, *, bias: bool 
 
 # --- ResNet for CIFAR -----------------------------------------------------------------------------------------------
 
+
 class _Padding(HybridBlock):
     """He's option A: every second pixel, and as many zero channels again. It has no parameters."""
 
@@ -41,8 +42,15 @@ def _projection(channels: int) -> nn.HybridSequential:
 class _BasicBlock(HybridBlock):
     def __init__(self, channels: int, stride: int, shortcut: HybridBlock) -> None:
         super().__init__()
-        self.body = _stack((_convolution(channels, stride=stride), nn.BatchNorm(), nn.Activation("relu"),
-                            _convolution(channels), nn.BatchNorm()))
+        self.body = _stack(
+            (
+                _convolution(channels, stride=stride),
+                nn.BatchNorm(),
+                nn.Activation("relu"),
+                _convolution(channels),
+                nn.BatchNorm(),
+            )
+        )
         self.shortcut = shortcut
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
@@ -65,13 +73,19 @@ def resnet20(classes: int = 10, shortcut: str = "padding", blocks: int = 3, chan
     if shortcut not in ("padding", "projection"):
         raise ValueError(f'model.options.shortcut is "{shortcut}": it must be padding or projection')
     between = [_Padding() if shortcut == "padding" else _projection(channels * factor) for factor in (2, 4)]
-    return _stack((
-        _convolution(channels), nn.BatchNorm(), nn.Activation("relu"),
-        *_stage(channels, blocks, None),
-        *_stage(channels * 2, blocks, between[0]),
-        *_stage(channels * 4, blocks, between[1]),
-        nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(classes),
-    ))
+    return _stack(
+        (
+            _convolution(channels),
+            nn.BatchNorm(),
+            nn.Activation("relu"),
+            *_stage(channels, blocks, None),
+            *_stage(channels * 2, blocks, between[0]),
+            *_stage(channels * 4, blocks, between[1]),
+            nn.GlobalAvgPool2D(),
+            nn.Flatten(),
+            nn.Dense(classes),
+        )
+    )
 
 
 # --- VGG ------------------------------------------------------------------------------------------------------------
@@ -90,21 +104,29 @@ def vgg11(classes: int = 10, batch_norm: bool = False, units: int = 512, dropout
         if isinstance(step, str):
             layers.append(nn.MaxPool2D(pool_size=2, strides=2))
         else:
-            layers += [_convolution(step, bias=not batch_norm), *([nn.BatchNorm()] if batch_norm else []),
-                       nn.Activation("relu")]
+            layers += [
+                _convolution(step, bias=not batch_norm),
+                *([nn.BatchNorm()] if batch_norm else []),
+                nn.Activation("relu"),
+            ]
     hidden = [layer for _ in range(2) for layer in (nn.Dense(units, activation="relu"), nn.Dropout(dropout))]
     return _stack((*layers, nn.Flatten(), *hidden, nn.Dense(classes)))
 
 
 # --- leaves ---------------------------------------------------------------------------------------------------------
 
-def leafnetwork(classes: int = 38, channels: Sequence[int] = (32, 64, 128, 256),
-                dropout: float = 0.3) -> nn.HybridSequential:
+
+def leafnetwork(
+    classes: int = 38, channels: Sequence[int] = (32, 64, 128, 256), dropout: float = 0.3
+) -> nn.HybridSequential:
     """A small convnet for pictures of leaves: a block a number in ``channels``, global pooling, dropout, dense.
 
     A block is a 3x3 convolution, batch norm, ReLU and 2x2 max pooling. Made for 64x64 or 128x128 pixels; four blocks
     take 16x16 or more.
     """
-    blocks = [layer for count in channels for layer in (
-        _convolution(count), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(pool_size=2, strides=2))]
+    blocks = [
+        layer
+        for count in channels
+        for layer in (_convolution(count), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(pool_size=2, strides=2))
+    ]
     return _stack((*blocks, nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dropout(dropout), nn.Dense(classes)))

@@ -32,11 +32,15 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         data = np.frombuffer(path.read_bytes(), np.uint8)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}; --source must be the folder with "
-                        f"{', '.join((*TRAIN, *VALIDATION))}, unpacked from cifar-10-binary.tar.gz") from None
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}; --source must be the folder with "
+            f"{', '.join((*TRAIN, *VALIDATION))}, unpacked from cifar-10-binary.tar.gz"
+        ) from None
     if not data.size or data.size % (1 + IMAGE_BYTES):
-        raise DataError(f"{path} has {data.size} bytes: a file of CIFAR-10's binary version has {1 + IMAGE_BYTES} an "
-                        "image; unpack cifar-10-binary.tar.gz anew")
+        raise DataError(
+            f"{path} has {data.size} bytes: a file of CIFAR-10's binary version has {1 + IMAGE_BYTES} an "
+            "image; unpack cifar-10-binary.tar.gz anew"
+        )
     rows = data.reshape(-1, 1 + IMAGE_BYTES)
     labels = rows[:, 0]
     if labels.max() >= CLASSES:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Experiment", "Run", "attach", "read_recordio", "runs", "submit", "write_recordio"]
 __version__ = "0.1.0"
 
-_MODULES = {                    # imported when a name is first asked for
+_MODULES = {  # imported when a name is first asked for
     **dict.fromkeys(("read_recordio", "write_recordio"), "raymx.data.dataset"),
     "Experiment": "raymx.jobs.experiment",
     **dict.fromkeys(("Run", "attach", "runs", "submit"), "raymx.jobs.run"),

@@ -17,7 +17,7 @@ from raymx.errors import ExperimentError, PlacementError
 from raymx.space import Point, Space, gpus_of, in_words, pausing, verdict
 from raymx.text import columns, count
 
-_TRIED = 64                         # points of a search library's space that are looked at beforehand
+_TRIED = 64  # points of a search library's space that are looked at beforehand
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Cell:
 class Prepared:
     """A run on a cluster of known size."""
 
-    base: Experiment            # with a number for data.cpus; with its sweep
-    gpus: int                   # what resources.gpus_per_worker auto comes to
-    cells: tuple[Cell, ...]     # empty where a search library chooses them
-    plan: Plan                  # of the largest trial
+    base: Experiment  # with a number for data.cpus; with its sweep
+    gpus: int  # what resources.gpus_per_worker auto comes to
+    cells: tuple[Cell, ...]  # empty where a search library chooses them
+    plan: Plan  # of the largest trial
     at_once: int
-    spare_cpus: float           # added to each trial, to keep it alone on its node
+    spare_cpus: float  # added to each trial, to keep it alone on its node
 
     @property
     def planned(self) -> tuple[Cell, ...]:
@@ -64,8 +64,9 @@ def prepare(experiment: Experiment, nodes: Sequence[NodeResources], free: Sequen
     possible = [space.at(cell.point) for cell in judged if not cell.reason]
     if not possible:
         raise _nothing(space, judged, nodes)
-    gpus = min((placement.auto_gpus(one, nodes) for one in possible if one.resources.gpus_per_worker == "auto"),
-               default=0)
+    gpus = min(
+        (placement.auto_gpus(one, nodes) for one in possible if one.resources.gpus_per_worker == "auto"), default=0
+    )
     number, spare = _concurrency(experiment, [_plan(one, gpus) for one in possible], nodes)
     cpus = min((_data_cpus(one, gpus, number, free) for one in possible if one.data.cpus == "auto"), default=None)
     if cpus is not None:
@@ -82,7 +83,7 @@ def judge(space: Space, number: int, point: Point, nodes: Sequence[NodeResources
     """Whether the experiment of a point can run on these nodes."""
     try:
         experiment = space.at(point)
-    except ExperimentError as error:        # values that are right alone, and not together
+    except ExperimentError as error:  # values that are right alone, and not together
         return Cell(number, point, str(error).splitlines()[0])
     reason = verdict(experiment, int(sum(node.gpu for node in nodes)))
     if not reason:
@@ -133,8 +134,9 @@ def _nothing(space: Space, judged: Sequence[Cell], nodes: Sequence[NodeResources
     lines = [f"  {in_words(cell.point)}: {cell.reason}" for cell in judged[:10]]
     more = [f"  and {len(judged) - 10} more"] if len(judged) > 10 else []
     fix = "change sweep.space, or the settings that its values do not go with"
-    return ExperimentError("\n".join(
-        [f"sweep.space has {count(len(judged), 'cell')}, and none can run:", *lines, *more, fix]))
+    return ExperimentError(
+        "\n".join([f"sweep.space has {count(len(judged), 'cell')}, and none can run:", *lines, *more, fix])
+    )
 
 
 def describe(prepared: Prepared) -> str:
@@ -146,13 +148,21 @@ def describe(prepared: Prepared) -> str:
     table = columns(rows)
     if space.searched:
         table = [f"{sweep.search} chooses {space.samples} points of {', '.join(axis.key for axis in space.axes)}"]
-    skipped = "" if space.searched else (
-        f"; {sum(bool(cell.reason) for cell in prepared.cells)} of {len(prepared.cells)} cells skipped")
-    at_once = ("as many as there is room for, the others paused" if pausing(sweep)
-               else f"{prepared.at_once} at once")
+    skipped = (
+        ""
+        if space.searched
+        else (f"; {sum(bool(cell.reason) for cell in prepared.cells)} of {len(prepared.cells)} cells skipped")
+    )
+    at_once = "as many as there is room for, the others paused" if pausing(sweep) else f"{prepared.at_once} at once"
     why = [f"({number}) {reason}." for number, reason in enumerate(reasons, 1)]
-    return "\n".join((*table, *why, f"{prepared.trials} trials of {prepared.base.training.epochs} epochs "
-                      f"({sweep.repeats} a cell), {at_once}{skipped}."))
+    return "\n".join(
+        (
+            *table,
+            *why,
+            f"{prepared.trials} trials of {prepared.base.training.epochs} epochs "
+            f"({sweep.repeats} a cell), {at_once}{skipped}.",
+        )
+    )
 
 
 def _row(space: Space, cell: Cell, gpus: int, reasons: Sequence[str]) -> tuple[str, ...]:
@@ -161,5 +171,9 @@ def _row(space: Space, cell: Cell, gpus: int, reasons: Sequence[str]) -> tuple[s
         experiment = space.at(cell.point)
         gpu, cpu = placement.size(_plan(experiment, gpus))
         amounts = (f"{cpu:g}", f"{gpu:g}")
-    return (str(cell.number), *(str(cell.point[axis.key]) for axis in space.axes), *amounts,
-            f"skipped ({reasons.index(cell.reason) + 1})" if cell.reason else "runs")
+    return (
+        str(cell.number),
+        *(str(cell.point[axis.key]) for axis in space.axes),
+        *amounts,
+        f"skipped ({reasons.index(cell.reason) + 1})" if cell.reason else "runs",
+    )

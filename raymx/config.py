@@ -47,8 +47,12 @@ FLAGS = {
 _SPACE = "sweep.space."
 
 # Sections that may be given as the value of one key: {compression: 2bit} is {compression: {type: 2bit}}.
-_SHORT_FORMS = {"kvstore.compression": "type", "training.decay": "type", "training.optimizer": "name",
-                "sweep.scheduler": "name"}
+_SHORT_FORMS = {
+    "kvstore.compression": "type",
+    "training.decay": "type",
+    "training.optimizer": "name",
+    "sweep.scheduler": "name",
+}
 
 
 def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Experiment:
@@ -67,8 +71,9 @@ def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object
         raise ExperimentError(f"{file}: {text}") from None
 
 
-def parse_experiment(raw: Mapping[str, object], directory: str,
-                     overrides: Mapping[str, object] | None = None) -> Experiment:
+def parse_experiment(
+    raw: Mapping[str, object], directory: str, overrides: Mapping[str, object] | None = None
+) -> Experiment:
     """The experiment of plain data; relative paths in it start from ``directory``.
 
     An override of a whole section replaces that section; overrides apply in their order.
@@ -105,9 +110,15 @@ def check_files(experiment: Experiment, known: str = "") -> None:
         for path in (paths,) if isinstance(paths, str) else paths:
             problems.append((key, path, data_problem(experiment.resolve(path))))
     model, training = experiment.model, experiment.training
-    for key, value in (("model.net", model.net), ("model.loss", model.loss), ("model.metric", model.metric),
-                       ("training.optimizer.name", training.optimizer.name), ("training.loop", training.loop),
-                       ("data.transform", data.transform), ("data.validation_transform", data.validation_transform)):
+    for key, value in (
+        ("model.net", model.net),
+        ("model.loss", model.loss),
+        ("model.metric", model.metric),
+        ("training.optimizer.name", training.optimizer.name),
+        ("training.loop", training.loop),
+        ("data.transform", data.transform),
+        ("data.validation_transform", data.validation_transform),
+    ):
         if value and ":" in value and value.partition(":")[0] != known:
             problems.append((key, value, reference_problem(value, experiment.directory)))
     lines = [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
@@ -151,7 +162,7 @@ def _merge(raw: Mapping[str, object], overrides: Mapping[str, object]) -> dict[s
 
 def _path(dotted: str) -> list[str]:
     """The keys from the top; one of ``sweep.space`` is dotted itself."""
-    return ["sweep", "space", dotted[len(_SPACE):]] if dotted.startswith(_SPACE) else dotted.split(".")
+    return ["sweep", "space", dotted[len(_SPACE) :]] if dotted.startswith(_SPACE) else dotted.split(".")
 
 
 def _expand_short_forms(raw: dict[str, Any]) -> None:
@@ -163,6 +174,7 @@ def _expand_short_forms(raw: dict[str, Any]) -> None:
 
 
 # Messages: where pydantic found something wrong, said in the file's terms.
+
 
 def _explain(raw: dict[str, Any], detail: Any) -> Iterator[tuple[str, str]]:
     """(dotted key, message) of what one of pydantic's errors found."""
@@ -199,7 +211,7 @@ def _locate(raw: Any, location: tuple[str | int, ...]) -> tuple[str, type[Sectio
         inner = _section_of(field)
         if inner is None and isinstance(raw, dict):
             inner = _section_among(field)
-            next(parts, None)   # the branch's name
+            next(parts, None)  # the branch's name
         if inner is None:
             break
         section = inner

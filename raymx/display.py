@@ -12,8 +12,11 @@ from raymx.text import count
 from raymx.trials import Record
 
 BAR = 24
-PHASES = {"waiting": "waiting for room in the cluster", "forming": "forming the KVStore",
-          "leaving": "moving to other nodes"}
+PHASES = {
+    "waiting": "waiting for room in the cluster",
+    "forming": "forming the KVStore",
+    "leaving": "moving to other nodes",
+}
 """What a trial that does not train is doing."""
 
 
@@ -43,8 +46,10 @@ class Display:
         self._epochs = experiment.training.epochs
         servers = len(plan.server_bundles)
         roles = plan.roles.workers_in_words + (f" and {count(servers, 'server')}" if servers else "")
-        self.say(f"raymx {__version__}: {experiment.name}, {experiment.model.net}, {roles}, "
-                 f"{rules.resolved_store_type(experiment)}, {experiment.precision.dtype}")
+        self.say(
+            f"raymx {__version__}: {experiment.name}, {experiment.model.net}, {roles}, "
+            f"{rules.resolved_store_type(experiment)}, {experiment.precision.dtype}"
+        )
         if started:
             self.say(started)
         self.warnings(rules.notes(experiment), "note")
@@ -79,8 +84,10 @@ class Display:
     def end(self, summary: Mapping[str, Any], path: str) -> None:
         """How it ended and where everything is."""
         best = summary["best"]
-        self.say(f"{summary['state']} after {summary['wall_s']:.0f} s" + (
-            f": best {best['metric']} {best['value']:.4f} in epoch {best['epoch']:g}" if best else ""))
+        self.say(
+            f"{summary['state']} after {summary['wall_s']:.0f} s"
+            + (f": best {best['metric']} {best['value']:.4f} in epoch {best['epoch']:g}" if best else "")
+        )
         self.say(f"results     {path}")
         if summary["parameters"]:
             self.say(f"parameters  {summary['parameters']}")
@@ -101,16 +108,25 @@ def live_line(progress: Mapping[str, Any], epochs: int) -> str:
     done = progress["step"] / progress["steps"]
     filled = round(done * BAR)
     speed, loss = progress.get("samples_per_sec"), progress.get("loss")
-    return (f"epoch {progress['epoch'] + 1}/{epochs} [{'#' * filled}{'.' * (BAR - filled)}] "
-            f"{progress['step']}/{progress['steps']} steps"
-            + (f"  {speed:,.0f} samples/s" if speed else "") + (f"  loss {loss:.3f}" if loss is not None else ""))
+    return (
+        f"epoch {progress['epoch'] + 1}/{epochs} [{'#' * filled}{'.' * (BAR - filled)}] "
+        f"{progress['step']}/{progress['steps']} steps"
+        + (f"  {speed:,.0f} samples/s" if speed else "")
+        + (f"  loss {loss:.3f}" if loss is not None else "")
+    )
 
 
 def row_line(row: Mapping[str, Any], epochs: int) -> str:
     """A result in one line: the metrics, then what it cost."""
-    metrics = "  ".join(f"{name} {value:.4f}" for name, value in row.items()
-                        if name.startswith(("train_", "validation_")) and isinstance(value, float)
-                        and name != "train_s" and not name.endswith("_samples") and not math.isnan(value))
+    metrics = "  ".join(
+        f"{name} {value:.4f}"
+        for name, value in row.items()
+        if name.startswith(("train_", "validation_"))
+        and isinstance(value, float)
+        and name != "train_s"
+        and not name.endswith("_samples")
+        and not math.isnan(value)
+    )
     speed = row.get("samples_per_sec")
     cost = f"  {speed:,.0f} samples/s" if speed and not math.isnan(speed) else ""
     return f"epoch {row.get('epoch', math.nan):g}/{epochs}  {metrics}{cost}"

@@ -31,9 +31,9 @@ from raymx.text import count
 from raymx.trials import Trials
 
 PROBE_TIMEOUT_S = 5.0
-JOIN_TIMEOUT_S = 180.0      # for nodes that the cluster always has: `ray up` returns before they are there
+JOIN_TIMEOUT_S = 180.0  # for nodes that the cluster always has: `ray up` returns before they are there
 JOIN_LOOK_S = 2.0
-_MOST_CHARACTERS = 500      # of an error of Tune's, which may hold a whole config
+_MOST_CHARACTERS = 500  # of an error of Tune's, which may hold a whole config
 
 
 def dry_run(experiment: Experiment, address: str | None) -> int:
@@ -62,8 +62,9 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
 def prepare_here(experiment: Experiment, cpus: int) -> Prepared:
     """As a Ray started on this machine would run it, with the machine's GPUs, and so many logical CPUs free."""
     gpus = len(glob.glob("/dev/nvidia[0-9]*"))
-    return cells.prepare(experiment, [NodeResources("this machine", math.inf, gpus)],
-                         [NodeResources("this machine", cpus, gpus)])
+    return cells.prepare(
+        experiment, [NodeResources("this machine", math.inf, gpus)], [NodeResources("this machine", cpus, gpus)]
+    )
 
 
 def needed_cpus(experiment: Experiment) -> int:
@@ -99,8 +100,11 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
     if not verbose:
         quieten()
     address = cluster_address(address)
-    common: dict[str, Any] = {"logging_level": logging.INFO if verbose else logging.ERROR, "log_to_driver": verbose,
-                              "configure_logging": verbose}
+    common: dict[str, Any] = {
+        "logging_level": logging.INFO if verbose else logging.ERROR,
+        "log_to_driver": verbose,
+        "configure_logging": verbose,
+    }
     if address:
         environment = {"working_dir": experiment.directory} if ship else {}
         try:
@@ -110,7 +114,8 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise PlacementError(
                 f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
-                f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}") from None
+                f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}"
+            ) from None
         return ""
     needed, cores = needed_cpus(experiment), len(os.sched_getaffinity(0))
     cpus = max(needed, cores)
@@ -118,24 +123,31 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
         os.environ.setdefault(name, value)
     import_ahead()
     ray.init("local", num_cpus=cpus, include_dashboard=False, **common)
-    return (f"started Ray on this machine with {cpus} logical CPUs: the plan needs {needed}, the machine has "
-            f"{count(cores, 'core')}")
+    return (
+        f"started Ray on this machine with {cpus} logical CPUs: the plan needs {needed}, the machine has "
+        f"{count(cores, 'core')}"
+    )
 
 
 def _advice(error: str, experiment: Experiment) -> str:
     if "working_dir" in error or "Package size" in error:
-        return (f"the experiment's folder {experiment.directory} travels to the cluster and may hold 512 MiB: move "
-                "what the experiment does not need out of it")
+        return (
+            f"the experiment's folder {experiment.directory} travels to the cluster and may hold 512 MiB: move "
+            "what the experiment does not need out of it"
+        )
     # Ray sends a token to a named address only when told to, since it gives the token to whoever listens there.
-    return ("is it running (`ray status` on its head)? When it asks for a token: run on its "
-            "head with --address auto (`ray exec`, `ray attach`), or copy its ~/.ray/auth_token here and set "
-            "RAY_AUTH_MODE=token, if you trust that address with it")
+    return (
+        "is it running (`ray status` on its head)? When it asks for a token: run on its "
+        "head with --address auto (`ray exec`, `ray attach`), or copy its ~/.ray/auth_token here and set "
+        "RAY_AUTH_MODE=token, if you trust that address with it"
+    )
 
 
 def import_ahead() -> None:
     """Import Tune in a thread: it takes more than a second, while ray.init waits for other processes."""
+
     def load() -> None:
-        with contextlib.suppress(Exception):        # what is wrong is raised where it is needed
+        with contextlib.suppress(Exception):  # what is wrong is raised where it is needed
             importlib.import_module("raymx.trial")
 
     threading.Thread(target=load, daemon=True).start()
@@ -150,11 +162,11 @@ def probe(address: str) -> None:
 
 def set_environment() -> None:
     """What Ray and Tune read when they are imported or started."""
-    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")       # Ctrl-C is the run's to handle: save first
-    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")          # all that a killed driver can lose
+    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C is the run's to handle: save first
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")  # all that a killed driver can lose
     os.environ.setdefault("TUNE_FORCE_TRIAL_CLEANUP_S", "2")
-    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")   # a row of an interrupted epoch lacks some
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")                # the new one prints folders even when silent
+    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # a row of an interrupted epoch lacks some
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the new one prints folders even when silent
     os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
@@ -186,16 +198,26 @@ def free_now() -> list[NodeResources]:
     """What nobody holds at this moment, by node."""
     from ray._private.state import available_resources_per_node
 
-    return [NodeResources(node, resources.get("CPU", 0), resources.get("GPU", 0))
-            for node, resources in available_resources_per_node().items()]
+    return [
+        NodeResources(node, resources.get("CPU", 0), resources.get("GPU", 0))
+        for node, resources in available_resources_per_node().items()
+    ]
 
 
 class Run:
     """One command's run: a sweep, or one trial, in a folder of its own under the storage path."""
 
-    def __init__(self, experiment: Experiment, *, address: str | None = None, storage_path: str | None = None,
-                 resume: str | None = None, retry_failed: bool = False, run_id: str | None = None,
-                 verbose: bool = False) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        address: str | None = None,
+        storage_path: str | None = None,
+        resume: str | None = None,
+        retry_failed: bool = False,
+        run_id: str | None = None,
+        verbose: bool = False,
+    ) -> None:
         """``resume`` is a run's folder, "" for the newest run of this name, None for a new run.
 
         ``retry_failed``: trials of a sweep that failed are run again when it is resumed. ``run_id`` is given to a run
@@ -205,27 +227,36 @@ class Run:
         self._address, self._resume, self._verbose = address, resume, verbose
         self._retry = retry_failed or not experiment.sweep.space
         self._run_id = run_id
-        self._gpus = 0              # of the whole cluster
-        self._grows = False         # whether its autoscaler must add nodes for this run
+        self._gpus = 0  # of the whole cluster
+        self._grows = False  # whether its autoscaler must add nodes for this run
         self._storage_path = results.storage_path(storage_path)
         self._display: Display = (SweepDisplay if experiment.sweep.space else Display)(sys.stdout)
 
     def execute(self) -> int:
         """Train to the end, or until Ctrl-C; the exit code. Raises RaymxError with what went wrong."""
         began = time.time()
-        folder = self._resumed_folder() if self._resume is not None else self._run_id or results.new_folder(
-            self._storage_path, self.experiment)
+        folder = (
+            self._resumed_folder()
+            if self._resume is not None
+            else self._run_id or results.new_folder(self._storage_path, self.experiment)
+        )
         with Interrupt() as interrupt:
             started = connect(self.experiment, self._address, verbose=self._verbose, ship=not self._run_id)
             import ray
+
             try:
                 if self._run_id:
                     self._write_for_watchers(self._run_id, folder)
                 prepared = self._prepared()
                 self._display.head(prepared, started)
                 if self._grows:
-                    self._display.warnings(["the cluster's nodes cannot hold it, so its autoscaler starts more: "
-                                            + placement.needs(prepared.plan)], "note")
+                    self._display.warnings(
+                        [
+                            "the cluster's nodes cannot hold it, so its autoscaler starts more: "
+                            + placement.needs(prepared.plan)
+                        ],
+                        "note",
+                    )
                 trials = Trials(self._storage_path, folder, prepared)
                 from raymx.watch import Watch
 
@@ -234,7 +265,7 @@ class Run:
                         grid = self._fit(folder, prepared, trials)
                 finally:
                     trials.interrupted()
-                if not len(grid):       # Ctrl-C before Tune had a trial
+                if not len(grid):  # Ctrl-C before Tune had a trial
                     return EXIT_INTERRUPTED
                 if self.experiment.sweep.space:
                     return self._close_sweep(grid, folder, began, interrupt.requested, prepared.trials)
@@ -250,8 +281,9 @@ class Run:
         from raymx.jobs.journal import Journal
 
         self._display.resume_with = "python -m raymx.submit EXPERIMENT --resume"
-        self._display = Journal(self._display, run_id, global_worker.node.get_logs_dir_path(),
-                                os.path.join(self._storage_path, folder))
+        self._display = Journal(
+            self._display, run_id, global_worker.node.get_logs_dir_path(), os.path.join(self._storage_path, folder)
+        )
 
     def _prepared(self) -> Prepared:
         deadline = time.monotonic() + JOIN_TIMEOUT_S
@@ -268,13 +300,21 @@ class Run:
         self._gpus = int(sum(node.gpu for node in (*nodes, *more)))
         self._grows = not placement.fits(prepared.plan, nodes)
         if len(nodes) > 1 and "://" not in self._storage_path:
-            self._display.warnings([f"the cluster has {len(nodes)} nodes: --storage-path {self._storage_path} must be "
-                                    "a folder that all of them share, or a URI"], "note")
+            self._display.warnings(
+                [
+                    f"the cluster has {len(nodes)} nodes: --storage-path {self._storage_path} must be "
+                    "a folder that all of them share, or a URI"
+                ],
+                "note",
+            )
         return prepared
 
     def _resumed_folder(self) -> str:
-        path = results.storage_path(self._resume) if self._resume else results.newest_run(
-            self._storage_path, self.experiment.name)
+        path = (
+            results.storage_path(self._resume)
+            if self._resume
+            else results.newest_run(self._storage_path, self.experiment.name)
+        )
         results.check_same(self.experiment, path)
         self._storage_path, folder = os.path.split(path)
         return folder
@@ -294,8 +334,9 @@ class Run:
             raise
         except Exception as error:
             reason = next(iter(str(error).strip().splitlines()[-1:]), "")[:_MOST_CHARACTERS]
-            raise CheckpointError(f"Tune failed: {type(error).__name__}: {reason}; "
-                                  + results.space(self._storage_path)) from error
+            raise CheckpointError(
+                f"Tune failed: {type(error).__name__}: {reason}; " + results.space(self._storage_path)
+            ) from error
 
     def _tuner(self, folder: str, prepared: Prepared) -> Any:
         from ray import tune
@@ -306,20 +347,31 @@ class Run:
 
         space = sweep.param_space(prepared, folder, gpus_available=self._gpus)
         if self._resume is not None:
-            return tune.Tuner.restore(os.path.join(self._storage_path, folder), Trial, resume_unfinished=True,
-                                      resume_errored=self._retry, param_space=space)
+            return tune.Tuner.restore(
+                os.path.join(self._storage_path, folder),
+                Trial,
+                resume_unfinished=True,
+                resume_errored=self._retry,
+                param_space=space,
+            )
         metric, mode = results.best_metric(self.experiment)
         return tune.Tuner(
-            Trial, param_space=space, tune_config=sweep.tune_config(prepared, metric, mode),
+            Trial,
+            param_space=space,
+            tune_config=sweep.tune_config(prepared, metric, mode),
             run_config=tune.RunConfig(
-                name=folder, storage_path=self._storage_path, verbose=0,
+                name=folder,
+                storage_path=self._storage_path,
+                verbose=0,
                 callbacks=[TuneHooks(), *tracking.callbacks(self.experiment, folder)],
-                checkpoint_config=sweep.checkpoint_config(self.experiment, metric, mode)))
+                checkpoint_config=sweep.checkpoint_config(self.experiment, metric, mode),
+            ),
+        )
 
     def _close(self, result: Any, folder: str, began: float, interrupt: Interrupt) -> int:
         """Say how a single trial ended, and write the summary."""
         interrupted = interrupt.requested and not (result.metrics or {}).get("done")
-        error = None if interrupted else results.root_cause(result.error)       # else of a failure that was mended
+        error = None if interrupted else results.root_cause(result.error)  # else of a failure that was mended
         if error and os.strerror(errno.ENOSPC) in str(error):
             error = CheckpointError(f"{error}; {results.space(self._storage_path)}")
         state = "interrupted" if interrupted else "failed" if error else "finished"
@@ -334,17 +386,24 @@ class Run:
 
         path = os.path.join(self._storage_path, folder)
         failed = [result for result in grid if result.error is not None]
-        unfinished = interrupted and (len(grid) < planned or any(
-            not (one.metrics or {}).get("done") for one in grid if not one.error))
-        error: RaymxError | None = None if unfinished or not failed else TrainingError(
-            f"{len(failed)} of {len(grid)} trials failed, the first one with: {results.root_cause(failed[0].error)}\n"
-            f"run them again with  {self._display.resume_with} {path} --retry-failed")
+        unfinished = interrupted and (
+            len(grid) < planned or any(not (one.metrics or {}).get("done") for one in grid if not one.error)
+        )
+        error: RaymxError | None = (
+            None
+            if unfinished or not failed
+            else TrainingError(
+                f"{len(failed)} of {len(grid)} trials failed, the first one with: "
+                f"{results.root_cause(failed[0].error)}\n"
+                f"run them again with  {self._display.resume_with} {path} --retry-failed"
+            )
+        )
         state = "interrupted" if unfinished else "failed" if error else "finished"
         summary = results.sweep_summary(self.experiment, grid, state, error, began)
         error = self._summarize(summary, folder) or error
         try:
             summary |= report.summary([path])
-        except Exception as unmade:         # hours of training are not to end in a traceback
+        except Exception as unmade:  # hours of training are not to end in a traceback
             error = error or RaymxError(f"the report could not be made: {unmade}; try  python -m raymx.report {path}")
         self._display.end(summary, path)
         return self._code(unfinished, error)

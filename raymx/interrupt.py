@@ -25,7 +25,7 @@ class Interrupt:
     def listen(self, listening: bool) -> None:
         """From now on somebody looks at ``requested``, or nobody does."""
         self._listened_to = listening
-        self._install()         # again: ray.init takes SIGTERM for itself
+        self._install()  # again: ray.init takes SIGTERM for itself
 
     def _install(self) -> dict[int, Any]:
         return {number: signal.signal(number, self._on_signal) for number in _SIGNALS}

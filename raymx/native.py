@@ -11,9 +11,17 @@ from raymx.errors import KVStoreError
 
 # In the order in which they must be loaded; the wheels that bring them are the extra [cu112].
 _CUDA_LIBRARIES = (
-    "cuda_runtime/lib/libcudart.so.11.0", "cuda_nvrtc/lib/libnvrtc.so.11.2", "nvtx/lib/libnvToolsExt.so.1",
-    "cublas/lib/libcublasLt.so.11", "cublas/lib/libcublas.so.11", "cufft/lib/libcufft.so.10",
-    "curand/lib/libcurand.so.10", "cusolver/lib/libcusolver.so.11", "nccl/lib/libnccl.so.2", "cudnn/lib/libcudnn.so.8")
+    "cuda_runtime/lib/libcudart.so.11.0",
+    "cuda_nvrtc/lib/libnvrtc.so.11.2",
+    "nvtx/lib/libnvToolsExt.so.1",
+    "cublas/lib/libcublasLt.so.11",
+    "cublas/lib/libcublas.so.11",
+    "cufft/lib/libcufft.so.10",
+    "curand/lib/libcurand.so.10",
+    "cusolver/lib/libcusolver.so.11",
+    "nccl/lib/libnccl.so.2",
+    "cudnn/lib/libcudnn.so.8",
+)
 
 
 def mxnet_library() -> str:
@@ -40,9 +48,11 @@ def import_mxnet() -> None:
     preload_cuda()
     try:
         import mxnet  # noqa: F401
-    except (ImportError, AttributeError) as error:       # of np.bool, which NumPy has no more from 1.24 on
-        raise KVStoreError(f"mxnet cannot be imported ({error}); install raymx with [cpu] or [cu112] on every node, "
-                           "and numpy below 1.24") from None
+    except (ImportError, AttributeError) as error:  # of np.bool, which NumPy has no more from 1.24 on
+        raise KVStoreError(
+            f"mxnet cannot be imported ({error}); install raymx with [cpu] or [cu112] on every node, "
+            "and numpy below 1.24"
+        ) from None
     except OSError as error:
         raise KVStoreError(f"MXNet's library cannot be loaded ({error}); " + _missing(str(error))) from None
 

@@ -38,26 +38,47 @@ def exit_code(work: Callable[[], int], interrupted: str = "") -> int:
 def parser() -> argparse.ArgumentParser:
     """The parser; a flag that is not given is None, so that the experiment file's value stays."""
     top = argparse.ArgumentParser(
-        prog="python -m raymx.run", allow_abbrev=False,
-        description="Train an MXNet experiment on Ray. Flags override keys of the experiment file, --set any of them.")
-    top.add_argument("--dry-run", action="store_true",
-                     help="check everything, print the whole experiment and its placement, and start nothing")
-    top.add_argument("--run-id", help=argparse.SUPPRESS)        # of a submitted run: its folder's name too
+        prog="python -m raymx.run",
+        allow_abbrev=False,
+        description="Train an MXNet experiment on Ray. Flags override keys of the experiment file, --set any of them.",
+    )
+    top.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, print the whole experiment and its placement, and start nothing",
+    )
+    top.add_argument("--run-id", help=argparse.SUPPRESS)  # of a submitted run: its folder's name too
     add_run_arguments(top)
     return top
 
 
 def add_run_arguments(top: argparse.ArgumentParser) -> None:
     """The arguments of a run, wherever it is started."""
-    top.add_argument("experiment", nargs="?", metavar="EXPERIMENT",
-                     help="the experiment file (YAML); when not given, raymx's own Fashion-MNIST experiment")
-    top.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-                     help="override one key, such as training.base_lr=0.1; may be repeated, and wins over other flags")
-    top.add_argument("--resume", nargs="?", const=RESUME_NEWEST, metavar="RUN_FOLDER",
-                     help="continue an interrupted run: the one in RUN_FOLDER, or else this experiment's newest. "
-                     "Put EXPERIMENT before it")
-    top.add_argument("--retry-failed", action="store_true",
-                     help="with --resume of a sweep: run the trials again that failed")
+    top.add_argument(
+        "experiment",
+        nargs="?",
+        metavar="EXPERIMENT",
+        help="the experiment file (YAML); when not given, raymx's own Fashion-MNIST experiment",
+    )
+    top.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="override one key, such as training.base_lr=0.1; may be repeated, and wins over other flags",
+    )
+    top.add_argument(
+        "--resume",
+        nargs="?",
+        const=RESUME_NEWEST,
+        metavar="RUN_FOLDER",
+        help="continue an interrupted run: the one in RUN_FOLDER, or else this experiment's newest. "
+        "Put EXPERIMENT before it",
+    )
+    top.add_argument(
+        "--retry-failed", action="store_true", help="with --resume of a sweep: run the trials again that failed"
+    )
     top.add_argument("-v", "--verbose", action="store_true", help="show what Ray, MXNet and every role print")
     _add_mxnet_flags(top.add_argument_group("as in MXNet's scripts and launcher"))
     _add_ray_flags(top.add_argument_group("as in Ray"))
@@ -86,8 +107,12 @@ def _add_mxnet_flags(group: argparse._ArgumentGroup) -> None:
     add("--kv-store", metavar="TYPE", help="KVStore type: auto, local, device, dist_sync, dist_async, ...")
     add("--num-workers", "-n", metavar="N", help="number of workers; MIN:MAX such as 2:8 for an elastic run")
     add("--num-servers", "-s", metavar="N", help="number of servers")
-    add("--gpus", metavar="IDS", help="GPUs of each worker as a list of ids: 0,1 is two GPUs (Ray chooses which), 0 is "
-        "one, auto is what there is")
+    add(
+        "--gpus",
+        metavar="IDS",
+        help="GPUs of each worker as a list of ids: 0,1 is two GPUs (Ray chooses which), 0 is "
+        "one, auto is what there is",
+    )
     add("--batch-size", metavar="N", help="samples in one update over ALL workers; MXNet's scripts mean one worker's")
     add("--lr", metavar="RATE", help="learning rate at the base batch size")
     add("--num-epochs", metavar="N", help="passes over the training data")
@@ -130,8 +155,10 @@ def _gpus(text: str) -> int | str:
         raise argparse.ArgumentTypeError(f"{text} is not a list of different GPU ids such as 0,1, nor auto")
     if len(ids) == 1 and int(text) > 0:
         several = f"; for {text} GPUs a worker write --set resources.gpus_per_worker={text}" if int(text) > 1 else ""
-        raise argparse.ArgumentTypeError(f"in MXNet {text} is the one GPU with id {text}, but Ray chooses which GPUs a "
-                                         f"worker gets: for one GPU a worker write --gpus 0{several}")
+        raise argparse.ArgumentTypeError(
+            f"in MXNet {text} is the one GPU with id {text}, but Ray chooses which GPUs a "
+            f"worker gets: for one GPU a worker write --gpus 0{several}"
+        )
     return len(ids)
 
 

@@ -35,8 +35,12 @@ Images that cannot be used are skipped, and listed in PREFIX.skipped.txt. The fl
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command. Values that depend on each other are checked later."""
-    top = argparse.ArgumentParser(prog="python -m raymx.pack", allow_abbrev=False, description=_DESCRIPTION,
-                                  formatter_class=argparse.RawDescriptionHelpFormatter)
+    top = argparse.ArgumentParser(
+        prog="python -m raymx.pack",
+        allow_abbrev=False,
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     top.add_argument("source", metavar="SOURCE", type=Path, help="a folder of class folders, or a .lst file")
     top.add_argument("prefix", metavar="PREFIX", type=Path, help="the files to write, without ending: data/photos")
     _add_source(top.add_argument_group("what to read"))
@@ -47,13 +51,22 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_source(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--root", metavar="DIR", type=Path,
-                       help="folder of the paths in a .lst file (default: the .lst file's own)")
-    group.add_argument("--extensions", "--exts", nargs="+", metavar="EXT", default=list(EXTENSIONS), type=_extension,
-                       help=f"endings of images in class folders (default: {' '.join(EXTENSIONS)})")
+    group.add_argument(
+        "--root", metavar="DIR", type=Path, help="folder of the paths in a .lst file (default: the .lst file's own)"
+    )
+    group.add_argument(
+        "--extensions",
+        "--exts",
+        nargs="+",
+        metavar="EXT",
+        default=list(EXTENSIONS),
+        type=_extension,
+        help=f"endings of images in class folders (default: {' '.join(EXTENSIONS)})",
+    )
     group.add_argument("--label-width", metavar="N", type=_positive, help="refuse entries that have not N labels")
-    group.add_argument("--variable-labels", action="store_true",
-                       help="let entries differ in their number of labels, as for detection")
+    group.add_argument(
+        "--variable-labels", action="store_true", help="let entries differ in their number of labels, as for detection"
+    )
     for flag in ("--recursive", "--pack-label"):
         group.add_argument(flag, action="store_true", help="accepted for im2rec's sake: it is always so")
 
@@ -62,34 +75,66 @@ def _add_images(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--resize", metavar="N", type=_positive, help="make the shorter side N pixels")
     group.add_argument("--center-crop", action="store_true", help="crop to the square in the centre, before the resize")
     group.add_argument("--encoding", choices=(".jpg", ".png"), help="of the packed images (default: .jpg)")
-    group.add_argument("--quality", metavar="N", type=int,
-                       help="of .jpg, 1 to 100 (default: 95); compression of .png, 0 to 9 (default: 3)")
-    group.add_argument("--color", type=lambda text: _COLOR_NUMBERS.get(text, text), choices=tuple(COLORS),
-                       help="rgb (or 1, the default), gray (or 0), or unchanged (or -1): gray stays gray, and alpha "
-                       "stays in .png")
+    group.add_argument(
+        "--quality",
+        metavar="N",
+        type=int,
+        help="of .jpg, 1 to 100 (default: 95); compression of .png, 0 to 9 (default: 3)",
+    )
+    group.add_argument(
+        "--color",
+        type=lambda text: _COLOR_NUMBERS.get(text, text),
+        choices=tuple(COLORS),
+        help="rgb (or 1, the default), gray (or 0), or unchanged (or -1): gray stays gray, and alpha stays in .png",
+    )
     group.add_argument("--pass-through", action="store_true", help="pack each file's bytes as they are")
 
 
 def _add_files(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--train-ratio", metavar="R", type=float,
-                       help="part of each class in PREFIX_train (default: what the other two leave)")
-    group.add_argument("--validation-ratio", "--val-ratio", metavar="R", type=float, default=0.0,
-                       help="part of each class in PREFIX_val (default: 0)")
-    group.add_argument("--test-ratio", metavar="R", type=float, default=0.0,
-                       help="part of each class in PREFIX_test (default: 0)")
-    group.add_argument("--chunks", metavar="N", type=_positive, default=1,
-                       help="files a part: PREFIX_train_0, PREFIX_train_1, ... (default: 1)")
+    group.add_argument(
+        "--train-ratio",
+        metavar="R",
+        type=float,
+        help="part of each class in PREFIX_train (default: what the other two leave)",
+    )
+    group.add_argument(
+        "--validation-ratio",
+        "--val-ratio",
+        metavar="R",
+        type=float,
+        default=0.0,
+        help="part of each class in PREFIX_val (default: 0)",
+    )
+    group.add_argument(
+        "--test-ratio", metavar="R", type=float, default=0.0, help="part of each class in PREFIX_test (default: 0)"
+    )
+    group.add_argument(
+        "--chunks",
+        metavar="N",
+        type=_positive,
+        default=1,
+        help="files a part: PREFIX_train_0, PREFIX_train_1, ... (default: 1)",
+    )
     group.add_argument("--no-shuffle", action="store_true", help="keep the source's order in each part")
     group.add_argument("--seed", metavar="N", type=int, default=1, help="of the order and the split (default: 1)")
-    group.add_argument("--list-only", "--list", action="store_true",
-                       help="read no image and write the .lst files only, to look at or to edit")
+    group.add_argument(
+        "--list-only",
+        "--list",
+        action="store_true",
+        help="read no image and write the .lst files only, to look at or to edit",
+    )
     group.add_argument("--overwrite", action="store_true", help="replace files that exist")
 
 
 def _add_running(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--workers", "--num-thread", metavar="N", type=_positive, default=len(os.sched_getaffinity(0)),
-                       help="processes that decode and encode (default: one a CPU, here %(default)s); the files do not "
-                       "depend on it")
+    group.add_argument(
+        "--workers",
+        "--num-thread",
+        metavar="N",
+        type=_positive,
+        default=len(os.sched_getaffinity(0)),
+        help="processes that decode and encode (default: one a CPU, here %(default)s); the files do not depend on it",
+    )
     group.add_argument("--strict", action="store_true", help="write nothing when an image or line has to be skipped")
 
 
@@ -119,8 +164,17 @@ def _pack(args: argparse.Namespace) -> int:
     images, split, listing = _images(args), _split(args), _listing(args)
     begin = time.monotonic()
     with _progress(shown=sys.stderr.isatty() and not args.list_only) as progress:
-        packed = pack_listing(listing, args.prefix, split=split, images=images, workers=args.workers,
-                              strict=args.strict, list_only=args.list_only, overwrite=args.overwrite, progress=progress)
+        packed = pack_listing(
+            listing,
+            args.prefix,
+            split=split,
+            images=images,
+            workers=args.workers,
+            strict=args.strict,
+            list_only=args.list_only,
+            overwrite=args.overwrite,
+            progress=progress,
+        )
     for line in _summary(args, listing, packed, time.monotonic() - begin):
         print(line)
     return EXIT_OK

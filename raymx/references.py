@@ -83,8 +83,11 @@ def _defined(body: Iterable[ast.AST]) -> Iterator[str]:
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 yield from ((alias.asname or alias.name).partition(".")[0] for alias in aliases)
             case ast.Assign() | ast.AnnAssign():
-                yield from (node.id for node in ast.walk(statement)
-                            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+                yield from (
+                    node.id
+                    for node in ast.walk(statement)
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                )
             case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While() | ast.ExceptHandler():
                 yield from _nested(statement)
 

@@ -20,8 +20,8 @@ from raymx.errors import ExperimentError, KVStoreError, RaymxError
 from raymx.training.checkpoint import PARAMETERS
 
 RUN, SUMMARY = "run.yaml", "summary.json"
-SWEEP, TRIAL = "sweep.json", "trial.json"       # of a sweep, and of each trial in its folder
-DEFAULT_STORAGE = "~/ray_results"       # Ray's own
+SWEEP, TRIAL = "sweep.json", "trial.json"  # of a sweep, and of each trial in its folder
+DEFAULT_STORAGE = "~/ray_results"  # Ray's own
 
 
 def storage_path(path: str | None) -> str:
@@ -40,8 +40,7 @@ def new_folder(storage: str, experiment: Experiment) -> str:
 
 def record(storage: str, folder: str, experiment: Experiment) -> None:
     """Write down what the run is, for `--resume`."""
-    write(storage, folder, RUN, yaml_text.dump({"directory": experiment.directory,
-                                                "experiment": experiment.to_dict()}))
+    write(storage, folder, RUN, yaml_text.dump({"directory": experiment.directory, "experiment": experiment.to_dict()}))
 
 
 def experiment_of(path: str) -> Experiment:
@@ -66,9 +65,13 @@ def check_same(experiment: Experiment, path: str) -> None:
     """Raise ExperimentError when a run was of another experiment: what it computes must be what it was."""
     changed = sizing.resume_problems(experiment_of(path), experiment)
     if changed:
-        raise ExperimentError(f"--resume goes on with the experiment of {path} as it was, but\n  "
-                              + "\n  ".join(changed) + "\ntake these changes back, or start a new run; only "
-                              + ", ".join(sizing.RESUME_MAY_CHANGE) + " may change")
+        raise ExperimentError(
+            f"--resume goes on with the experiment of {path} as it was, but\n  "
+            + "\n  ".join(changed)
+            + "\ntake these changes back, or start a new run; only "
+            + ", ".join(sizing.RESUME_MAY_CHANGE)
+            + " may change"
+        )
 
 
 def best_metric(experiment: Experiment) -> tuple[str, str]:
@@ -90,42 +93,69 @@ def summary(experiment: Experiment, result: Any, state: str, error: RaymxError |
     checkpoint = _best_checkpoint(result, metric, mode) if best else result.checkpoint
     final = {name: value for name, value in (result.metrics or {}).items() if name not in ("config", "experiment")}
     return {
-        "name": experiment.name, "state": state, "error": str(error) if error else None,
-        "wall_s": time.time() - began, "final": final, "best": best,
-        "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None, "trial": result.path,
-        "kvstore_type": rules.resolved_store_type(experiment), "experiment": experiment.to_dict(),
-        "directory": experiment.directory, "git_commit": _git_commit(experiment.directory),
-        "versions": _versions(), "hardware": _hardware()}
+        "name": experiment.name,
+        "state": state,
+        "error": str(error) if error else None,
+        "wall_s": time.time() - began,
+        "final": final,
+        "best": best,
+        "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
+        "trial": result.path,
+        "kvstore_type": rules.resolved_store_type(experiment),
+        "experiment": experiment.to_dict(),
+        "directory": experiment.directory,
+        "git_commit": _git_commit(experiment.directory),
+        "versions": _versions(),
+        "hardware": _hardware(),
+    }
 
 
-def sweep_summary(experiment: Experiment, grid: Any, state: str, error: RaymxError | None,
-                  began: float) -> dict[str, Any]:
+def sweep_summary(
+    experiment: Experiment, grid: Any, state: str, error: RaymxError | None, began: float
+) -> dict[str, Any]:
     """A sweep in one plain dictionary. ``grid`` is Tune's; ``began`` a time.time()."""
     metric, mode = best_metric(experiment)
     sign = 1 if mode == "max" else -1
     frames = [(result, result.metrics_dataframe) for result in grid]
-    known = [(frame[metric][at], result, frame.loc[at]) for result, frame in frames
-             if frame is not None and metric in frame and frame[metric].notna().any()
-             for at in [(sign * frame[metric]).idxmax()]]
+    known = [
+        (frame[metric][at], result, frame.loc[at])
+        for result, frame in frames
+        if frame is not None and metric in frame and frame[metric].notna().any()
+        for at in [(sign * frame[metric]).idxmax()]
+    ]
     best: dict[str, Any] = {}
     checkpoint = None
     if known:
         value, result, row = max(known, key=lambda one: sign * one[0])
         checkpoint = _best_checkpoint(result, metric, mode)
-        best = {"metric": metric, "mode": mode, "value": float(value), "trial": result.path,
-                "axes": {key: row.get(f"config/point/axes/{key}") for key in experiment.sweep.space}}
+        best = {
+            "metric": metric,
+            "mode": mode,
+            "value": float(value),
+            "trial": result.path,
+            "axes": {key: row.get(f"config/point/axes/{key}") for key in experiment.sweep.space},
+        }
     return {
-        "name": experiment.name, "state": state, "error": str(error) if error else None,
-        "wall_s": time.time() - began, "trials": len(grid), "failed": sum(result.error is not None for result in grid),
-        "best": best, "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
-        "experiment": experiment.to_dict(), "directory": experiment.directory,
-        "git_commit": _git_commit(experiment.directory), "versions": _versions(), "hardware": _hardware()}
+        "name": experiment.name,
+        "state": state,
+        "error": str(error) if error else None,
+        "wall_s": time.time() - began,
+        "trials": len(grid),
+        "failed": sum(result.error is not None for result in grid),
+        "best": best,
+        "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
+        "experiment": experiment.to_dict(),
+        "directory": experiment.directory,
+        "git_commit": _git_commit(experiment.directory),
+        "versions": _versions(),
+        "hardware": _hardware(),
+    }
 
 
 def _best_checkpoint(result: Any, metric: str, mode: str) -> Any:
     try:
         return result.get_best_checkpoint(metric, mode)
-    except RuntimeError:        # none of those kept has the metric: saved before its first value
+    except RuntimeError:  # none of those kept has the metric: saved before its first value
         return result.checkpoint
 
 
@@ -133,7 +163,7 @@ def root_cause(error: Any) -> RaymxError | None:
     """raymx's own error out of what Ray and Tune wrapped it in."""
     if error is None:
         return None
-    cause = getattr(error, "cause", None) or error.__cause__     # Ray's wrapper is an instance of the cause's class too
+    cause = getattr(error, "cause", None) or error.__cause__  # Ray's wrapper is an instance of the cause's class too
     if cause is None and isinstance(error, RaymxError):
         return error
     return root_cause(cause) if cause is not None else KVStoreError(f"the trial ended: {str(error).strip()}")
@@ -245,7 +275,14 @@ def _hardware() -> list[dict[str, Any]]:
     import ray
 
     here = ray.util.get_node_ip_address()
-    return [{"node": node["NodeManagerAddress"], "logical_cpus": node["Resources"].get("CPU", 0),
-             "gpus": node["Resources"].get("GPU", 0), "memory_bytes": node["Resources"].get("memory", 0),
-             "cores": len(os.sched_getaffinity(0)) if node["NodeManagerAddress"] == here else None}
-            for node in ray.nodes() if node["Alive"]]
+    return [
+        {
+            "node": node["NodeManagerAddress"],
+            "logical_cpus": node["Resources"].get("CPU", 0),
+            "gpus": node["Resources"].get("GPU", 0),
+            "memory_bytes": node["Resources"].get("memory", 0),
+            "cores": len(os.sched_getaffinity(0)) if node["NodeManagerAddress"] == here else None,
+        }
+        for node in ray.nodes()
+        if node["Alive"]
+    ]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-CHANCE = 1.2        # times 1 / classes: an accuracy up to that is what guessing gives
-SLOW_TWIN = 0.7     # of the median speed of a trial's repeats: below that something else used its node
+CHANCE = 1.2  # times 1 / classes: an accuracy up to that is what guessing gives
+SLOW_TWIN = 0.7  # of the median speed of a trial's repeats: below that something else used its node
 
 
 def diverged(row: Mapping[str, Any]) -> bool:
@@ -21,16 +21,22 @@ def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> d
     meters = [report["meter"] for report in reports]
     train_s = max(meter["train_s"] for meter in meters)
     return {
-        "epoch": reports[0]["epoch"], **metrics, "num_workers": len(reports),
+        "epoch": reports[0]["epoch"],
+        **metrics,
+        "num_workers": len(reports),
         "samples_per_sec": _rate(sum(meter["samples"] for meter in meters), train_s),
         "worker_samples_per_sec": [_rate(meter["samples"], meter["train_s"]) for meter in meters],
         "first_step_s": max(meter["first_step_s"] for meter in meters),
-        "data_wait_fraction": max(meter["data_wait_s"] / meter["train_s"] if meter["train_s"] else 0.0
-                                  for meter in meters),
+        "data_wait_fraction": max(
+            meter["data_wait_s"] / meter["train_s"] if meter["train_s"] else 0.0 for meter in meters
+        ),
         "bytes_pushed": sum(report["bytes"][0] for report in reports),
         "bytes_pulled": sum(report["bytes"][1] for report in reports),
         "bad_records": sum(report["bad_records"] for report in reports),
-        "steps": meters[0]["steps"], "train_s": train_s, **_scaling([report["scaling"] for report in reports])}
+        "steps": meters[0]["steps"],
+        "train_s": train_s,
+        **_scaling([report["scaling"] for report in reports]),
+    }
 
 
 def _rate(samples: float, seconds: float) -> float:
@@ -41,8 +47,10 @@ def _scaling(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The loss scale, of async workers the smallest, and the skipped updates of all; nothing without a scale."""
     if not told[0]:
         return {}
-    return {"loss_scale": min(figures["loss_scale"] for figures in told),
-            "skipped_steps": sum(figures["skipped_steps"] for figures in told)}
+    return {
+        "loss_scale": min(figures["loss_scale"] for figures in told),
+        "skipped_steps": sum(figures["skipped_steps"] for figures in told),
+    }
 
 
 def place(epoch: int, step: int, steps: int) -> float:

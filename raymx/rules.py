@@ -42,8 +42,16 @@ def check(experiment: Experiment, *, gpus_available: int | None = None) -> None:
 
 def problems(experiment: Experiment, *, gpus_available: int | None = None) -> list[Problem]:
     """What cannot work. ``gpus_available``: GPUs of the whole cluster, None when not known yet."""
-    rules = (_store(experiment), _compression(experiment), _precision(experiment, gpus_available),
-             _optimizer(experiment), _batch(experiment), _devices(experiment), _decay(experiment), _data(experiment))
+    rules = (
+        _store(experiment),
+        _compression(experiment),
+        _precision(experiment, gpus_available),
+        _optimizer(experiment),
+        _batch(experiment),
+        _devices(experiment),
+        _decay(experiment),
+        _data(experiment),
+    )
     return [problem for rule in rules for problem in rule]
 
 
@@ -127,23 +135,36 @@ def batch_factor(experiment: Experiment) -> float:
 
 def notes(experiment: Experiment) -> list[str]:
     """Sentences about settings that work, but perhaps not as expected."""
-    return [*_store_notes(experiment), *_length_notes(experiment), *_batch_notes(experiment), *_data_notes(experiment),
-            *_restart_notes(experiment)]
+    return [
+        *_store_notes(experiment),
+        *_length_notes(experiment),
+        *_batch_notes(experiment),
+        *_data_notes(experiment),
+        *_restart_notes(experiment),
+    ]
 
 
 # What cannot work.
+
 
 def _store(experiment: Experiment) -> Iterator[Problem]:
     kind, workers = resolved_store_type(experiment), experiment.resources.max_workers
     if not is_dist(experiment) and workers > 1:
         grown = f", and a run of {experiment.resources.workers_in_words} may grow to that"
-        yield Problem("kvstore.type", kind, f"this store lives inside one process, so {workers} workers would train "
-                      f"{workers} separate nets{grown if experiment.resources.elastic else ''}",
-                      "use dist_sync, dist_async or auto, or resources.workers 1")
+        yield Problem(
+            "kvstore.type",
+            kind,
+            f"this store lives inside one process, so {workers} workers would train "
+            f"{workers} separate nets{grown if experiment.resources.elastic else ''}",
+            "use dist_sync, dist_async or auto, or resources.workers 1",
+        )
     if is_async(experiment) and not update_on_kvstore(experiment):
-        yield Problem("kvstore.update_on_kvstore", "false",
-                      f"{kind} needs the optimizer on the servers: a server without one aborts at the first push",
-                      "set it to true or auto, or use dist_sync")
+        yield Problem(
+            "kvstore.update_on_kvstore",
+            "false",
+            f"{kind} needs the optimizer on the servers: a server without one aborts at the first push",
+            "set it to true or auto, or use dist_sync",
+        )
 
 
 def _compression(experiment: Experiment) -> Iterator[Problem]:
@@ -152,68 +173,112 @@ def _compression(experiment: Experiment) -> Iterator[Problem]:
         return
     key = "kvstore.compression.type"
     if precision.net_dtype != "float32":
-        yield Problem(key, kind, f"MXNet compresses float32 gradients only, and precision.dtype is {precision.dtype}",
-                      "use float32 (or amp_float16, whose gradients are float32), or compression none")
+        yield Problem(
+            key,
+            kind,
+            f"MXNet compresses float32 gradients only, and precision.dtype is {precision.dtype}",
+            "use float32 (or amp_float16, whose gradients are float32), or compression none",
+        )
     elif is_half_on_wire(experiment):
-        yield Problem(key, kind, "MXNet compresses float32 gradients only, and precision.wire_dtype is float16",
-                      "use wire_dtype same, or compression none")
+        yield Problem(
+            key,
+            kind,
+            "MXNet compresses float32 gradients only, and precision.wire_dtype is float16",
+            "use wire_dtype same, or compression none",
+        )
     if resolved_store_type(experiment) == "local":
-        yield Problem(key, kind, "a store of type local cannot compress",
-                      "use device or a dist type, or compression none")
+        yield Problem(
+            key, kind, "a store of type local cannot compress", "use device or a dist type, or compression none"
+        )
 
 
 def _precision(experiment: Experiment, gpus_available: int | None) -> Iterator[Problem]:
     dtype, gpus = experiment.precision.dtype, experiment.resources.gpus_per_worker
     no_gpu = gpus == 0 or (gpus == "auto" and gpus_available == 0)
     if dtype in ("float16", "amp_float16") and no_gpu:
-        yield Problem("precision.dtype", dtype, "MXNet cannot compute in float16 without a GPU "
-                      '("FP16 gemm on cpu not implemented") and the workers have none',
-                      "use float32 (precision.wire_dtype float16 works on any machine), or give "
-                      "resources.gpus_per_worker")
+        yield Problem(
+            "precision.dtype",
+            dtype,
+            "MXNet cannot compute in float16 without a GPU "
+            '("FP16 gemm on cpu not implemented") and the workers have none',
+            "use float32 (precision.wire_dtype float16 works on any machine), or give resources.gpus_per_worker",
+        )
     if dtype == "amp_bfloat16" and gpus != 0 and (gpus != "auto" or gpus_available):
-        yield Problem("precision.dtype", dtype, "MXNet 1.9.1 has bfloat16 on CPUs alone (those with AVX-512), and the "
-                      "workers have GPUs", "use amp_float16, or set resources.gpus_per_worker to 0")
+        yield Problem(
+            "precision.dtype",
+            dtype,
+            "MXNet 1.9.1 has bfloat16 on CPUs alone (those with AVX-512), and the workers have GPUs",
+            "use amp_float16, or set resources.gpus_per_worker to 0",
+        )
     if experiment.precision.loss_scale == "dynamic" and update_on_kvstore(experiment):
-        where = (f"in {resolved_store_type(experiment)} each worker's push is an update of its own"
-                 if is_async(experiment) else "kvstore.update_on_kvstore is true")
+        where = (
+            f"in {resolved_store_type(experiment)} each worker's push is an update of its own"
+            if is_async(experiment)
+            else "kvstore.update_on_kvstore is true"
+        )
         fix = "" if is_async(experiment) else ", or set kvstore.update_on_kvstore to false or auto"
-        yield Problem("precision.loss_scale", "dynamic", f"{where}, by an optimizer in the store, which divides by one "
-                      "scale for the whole run", f"use a number such as 128{fix}")
+        yield Problem(
+            "precision.loss_scale",
+            "dynamic",
+            f"{where}, by an optimizer in the store, which divides by one scale for the whole run",
+            f"use a number such as 128{fix}",
+        )
 
 
 def _optimizer(experiment: Experiment) -> Iterator[Problem]:
     optimizer, servers = experiment.training.optimizer, experiment.kvstore.servers
     yield from _broken_optimizer(experiment)
     layer_wise = optimizer.name in ("lamb", "lars") or (
-        optimizer.name == "lbsgd" and optimizer.arguments.get("warmup_strategy") == "lars")
+        optimizer.name == "lbsgd" and optimizer.arguments.get("warmup_strategy") == "lars"
+    )
     if layer_wise and servers > 1 and is_dist(experiment) and update_on_kvstore(experiment):
-        yield Problem("training.optimizer.name", optimizer.name, f"it needs the norm of a whole layer, and {servers} "
-                      "servers each hold a slice of a large one, so results would depend on the number of servers",
-                      "use kvstore.servers 1, or kvstore.update_on_kvstore false")
+        yield Problem(
+            "training.optimizer.name",
+            optimizer.name,
+            f"it needs the norm of a whole layer, and {servers} "
+            "servers each hold a slice of a large one, so results would depend on the number of servers",
+            "use kvstore.servers 1, or kvstore.update_on_kvstore false",
+        )
 
 
 def _broken_optimizer(experiment: Experiment) -> Iterator[Problem]:
     """What MXNet 1.9.1's own optimizers cannot do."""
     optimizer, arguments = experiment.training.optimizer, experiment.training.optimizer.arguments
     if optimizer.name == "dcasgd" and arguments.get("momentum"):
-        yield Problem("training.optimizer.momentum", arguments["momentum"], "dcasgd with momentum fails in MXNet "
-                      "1.9.1: it asks whether a whole array is true", "leave it out, or use sgd")
+        yield Problem(
+            "training.optimizer.momentum",
+            arguments["momentum"],
+            "dcasgd with momentum fails in MXNet 1.9.1: it asks whether a whole array is true",
+            "leave it out, or use sgd",
+        )
     if optimizer.name == "groupadagrad" and arguments.get("wd"):
         yield Problem("training.optimizer.wd", arguments["wd"], "groupadagrad has no weight decay", "leave it out")
     on_servers = is_dist(experiment) and update_on_kvstore(experiment)
     if optimizer.name in _FLOAT32_STATE and experiment.precision.dtype == "float64" and not on_servers:
-        yield Problem("training.optimizer.name", optimizer.name, "in MXNet 1.9.1 its state is always float32, and does "
-                      "not go with float64 weights", "use another optimizer, such as adam, or float32")
+        yield Problem(
+            "training.optimizer.name",
+            optimizer.name,
+            "in MXNet 1.9.1 its state is always float32, and does not go with float64 weights",
+            "use another optimizer, such as adam, or float32",
+        )
     if optimizer.name == "groupadagrad" and on_servers:
-        yield Problem("training.optimizer.name", "groupadagrad", "it needs weights with rows and columns, and servers "
-                      "hold flat arrays", "use adagrad, or kvstore.update_on_kvstore false")
+        yield Problem(
+            "training.optimizer.name",
+            "groupadagrad",
+            "it needs weights with rows and columns, and servers hold flat arrays",
+            "use adagrad, or kvstore.update_on_kvstore false",
+        )
 
 
 def _batch(experiment: Experiment) -> Iterator[Problem]:
     batch, workers = experiment.training.global_batch_size, _most_to_share(experiment)
     if batch < workers:
-        yield Problem("training.global_batch_size", batch, f"it is shared by {workers} workers, and some would never "
-                      "have a sample", f"use at least {workers}, or fewer resources.workers")
+        yield Problem(
+            "training.global_batch_size",
+            batch,
+            f"it is shared by {workers} workers, and some would never have a sample",
+            f"use at least {workers}, or fewer resources.workers",
+        )
 
 
 def _most_to_share(experiment: Experiment) -> int:
@@ -225,33 +290,53 @@ def _most_to_share(experiment: Experiment) -> int:
 def _devices(experiment: Experiment) -> Iterator[Problem]:
     gpus, cpu_devices = experiment.resources.gpus_per_worker, experiment.resources.cpu_devices_per_worker
     if cpu_devices > 1 and gpus != 0:
-        yield Problem("resources.cpu_devices_per_worker", cpu_devices,
-                      f"it splits a worker's batch over CPU devices, and resources.gpus_per_worker is {gpus}",
-                      "set that to 0, or cpu_devices_per_worker to 1")
+        yield Problem(
+            "resources.cpu_devices_per_worker",
+            cpu_devices,
+            f"it splits a worker's batch over CPU devices, and resources.gpus_per_worker is {gpus}",
+            "set that to 0, or cpu_devices_per_worker to 1",
+        )
 
 
 def _decay(experiment: Experiment) -> Iterator[Problem]:
     decay, training = experiment.training.decay, experiment.training
     if decay.type == "step" and not decay.epochs:
-        yield Problem("training.decay.epochs", [], "step decay needs the epochs after which the rate falls",
-                      f"give a list such as [{max(1, training.epochs // 2)}]")
+        yield Problem(
+            "training.decay.epochs",
+            [],
+            "step decay needs the epochs after which the rate falls",
+            f"give a list such as [{max(1, training.epochs // 2)}]",
+        )
     if decay.type in ("cosine", "poly") and decay.final_lr > training.base_lr:
-        yield Problem("training.decay.final_lr", decay.final_lr, "decay ends at it, and it is above training.base_lr "
-                      f"{training.base_lr:g}", "give a lower one")
+        yield Problem(
+            "training.decay.final_lr",
+            decay.final_lr,
+            f"decay ends at it, and it is above training.base_lr {training.base_lr:g}",
+            "give a lower one",
+        )
 
 
 def _data(experiment: Experiment) -> Iterator[Problem]:
     data = experiment.data
     changed = data.augment.model_dump(exclude_defaults=True)
     if data.transform and changed:
-        yield Problem("data.augment", changed, f"data.transform {data.transform} takes the place of all augmentation",
-                      "leave one of them out")
+        yield Problem(
+            "data.augment",
+            changed,
+            f"data.transform {data.transform} takes the place of all augmentation",
+            "leave one of them out",
+        )
     if data.transform and data.resize and (data.validation_transform or not data.validation):
-        yield Problem("data.resize", data.resize, "a transform of your own gets images of their stored size",
-                      "leave data.resize out")
+        yield Problem(
+            "data.resize",
+            data.resize,
+            "a transform of your own gets images of their stored size",
+            "leave data.resize out",
+        )
 
 
 # What works, but is worth a sentence.
+
 
 def _store_notes(experiment: Experiment) -> Iterator[str]:
     kind, kvstore = resolved_store_type(experiment), experiment.kvstore
@@ -267,8 +352,10 @@ def _store_notes(experiment: Experiment) -> Iterator[str]:
 def _length_notes(experiment: Experiment) -> Iterator[str]:
     epochs, warmup, decay = experiment.training.epochs, warmup_epochs(experiment), experiment.training.decay
     if warmup >= epochs:
-        yield (f"Warmup lasts {warmup:g} epochs and training {epochs}: the learning rate rises to the end and "
-               "is never at its peak for long.")
+        yield (
+            f"Warmup lasts {warmup:g} epochs and training {epochs}: the learning rate rises to the end and "
+            "is never at its peak for long."
+        )
     late = [f"{epoch:g}" for epoch in decay.epochs if epoch >= epochs]
     if decay.type == "step" and late:
         yield f"training.decay.epochs has {', '.join(late)}, but training ends after epoch {epochs}."
@@ -279,11 +366,15 @@ def _batch_notes(experiment: Experiment) -> Iterator[str]:
     rows = math.ceil(batch / workers)
     devices = resources.gpus_per_worker or resources.cpu_devices_per_worker
     if batch >= workers and isinstance(devices, int) and rows < devices:
-        yield (f"A worker has {rows} rows of the global batch of {batch} and {devices} devices: some devices have no "
-               "sample of their own.")
+        yield (
+            f"A worker has {rows} rows of the global batch of {batch} and {devices} devices: some devices have no "
+            "sample of their own."
+        )
     if resources.on_resize == "keep_per_worker" and not resources.elastic:
-        yield (f"resources.on_resize is keep_per_worker, but resources.workers is always {resources.max_workers}: it "
-               "changes nothing.")
+        yield (
+            f"resources.on_resize is keep_per_worker, but resources.workers is always {resources.max_workers}: it "
+            "changes nothing."
+        )
 
 
 def _data_notes(experiment: Experiment) -> Iterator[str]:
@@ -297,10 +388,14 @@ def _restart_notes(experiment: Experiment) -> Iterator[str]:
     checkpoint, optimizer = experiment.checkpoint, experiment.training.optimizer
     within_epochs = checkpoint.every_steps is not None or checkpoint.every_s is not None
     if experiment.kvstore.compression.type == "2bit" and (experiment.resources.elastic or within_epochs):
-        yield ("What 2bit compression has not sent yet lives inside MXNet and is in no checkpoint: each restart or "
-               "resize drops it once, less than kvstore.compression.threshold an element where gradients are below "
-               "that.")
+        yield (
+            "What 2bit compression has not sent yet lives inside MXNet and is in no checkpoint: each restart or "
+            "resize drops it once, less than kvstore.compression.threshold an element where gradients are below "
+            "that."
+        )
     scale = optimizer.arguments.get("batch_scale")
     if optimizer.name == "lbsgd" and isinstance(scale, int | float) and scale > 1:
-        yield (f"lbsgd gathers the gradients of {scale:g} updates (batch_scale), and those are in no checkpoint: each "
-               "restart or resize drops what is gathered.")
+        yield (
+            f"lbsgd gathers the gradients of {scale:g} updates (batch_scale), and those are in no checkpoint: each "
+            "restart or resize drops what is gathered."
+        )

@@ -23,10 +23,19 @@ def _run(args: argparse.Namespace) -> int:
     _check(experiment)
     if args.dry_run:
         from raymx.driver import dry_run
+
         return dry_run(experiment, args.address)
     from raymx.driver import Run
-    return Run(experiment, address=args.address, storage_path=args.storage_path, resume=args.resume,
-               retry_failed=args.retry_failed, run_id=args.run_id, verbose=args.verbose).execute()
+
+    return Run(
+        experiment,
+        address=args.address,
+        storage_path=args.storage_path,
+        resume=args.resume,
+        retry_failed=args.retry_failed,
+        run_id=args.run_id,
+        verbose=args.verbose,
+    ).execute()
 
 
 def _check(experiment: Experiment) -> None:
@@ -43,6 +52,7 @@ def _experiment(args: argparse.Namespace) -> Experiment:
     overrides = options.overrides(args)
     if args.resume and not args.experiment:
         from raymx import results
+
         before = results.experiment_of(args.resume)
         return config.parse_experiment(before.to_dict(), before.directory, overrides)
     return config.load_experiment(args.experiment or default_experiment(), overrides)
@@ -55,8 +65,10 @@ def default_experiment() -> str:
         path = place / "experiments" / "fashion_mnist.yaml"
         if path.exists():
             return str(path)
-    raise ExperimentError("no EXPERIMENT was given and there is no experiments/fashion_mnist.yaml in "
-                          f"{' or '.join(map(str, places))}; name an experiment file")
+    raise ExperimentError(
+        "no EXPERIMENT was given and there is no experiments/fashion_mnist.yaml in "
+        f"{' or '.join(map(str, places))}; name an experiment file"
+    )
 
 
 if __name__ == "__main__":

@@ -85,9 +85,14 @@ class Augment(Section):
 
     @model_validator(mode="after")
     def _ordered(self) -> Augment:
-        problems = [f"data.augment.min_{name} is {low:g}, above max_{name}, which is {high:g}" for name, low, high in (
-            ("random_area", self.min_random_area, self.max_random_area),
-            ("aspect_ratio", self.min_aspect_ratio, self.max_aspect_ratio)) if low > high]
+        problems = [
+            f"data.augment.min_{name} is {low:g}, above max_{name}, which is {high:g}"
+            for name, low, high in (
+                ("random_area", self.min_random_area, self.max_random_area),
+                ("aspect_ratio", self.min_aspect_ratio, self.max_aspect_ratio),
+            )
+            if low > high
+        ]
         if self.random_resized_crop and self.rand_crop:
             problems.append("data.augment.rand_crop is true beside random_resized_crop: choose one of them")
         if problems:
@@ -100,8 +105,11 @@ class Data(Section):
 
     train: Paths
     validation: Annotated[Paths | None, Field(description="a path, a list of paths, or null for none")] = None
-    image_shape: Annotated[tuple[Literal[1, 3], Count, Count], BeforeValidator(as_tuple),
-                           Field(description="[channels, height, width] with 1 or 3 channels")]
+    image_shape: Annotated[
+        tuple[Literal[1, 3], Count, Count],
+        BeforeValidator(as_tuple),
+        Field(description="[channels, height, width] with 1 or 3 channels"),
+    ]
     mean: PerChannel = 0.0
     std: PerChannel = 255.0
     order: Literal["global", "chunk", "none"] = "global"
@@ -115,8 +123,13 @@ class Data(Section):
     transform: Reference = None
     validation_transform: Reference = None
     cpus: Annotated[NotNegative | Literal["auto"], Field(description="a number, at least 0, or auto")] = "auto"
-    cache: Annotated[str, Field(pattern=r"^(auto|none|[0-9]+(\.[0-9]+)? ?[MG]iB)$",
-                                description="auto, none, or a size such as 512MiB or 2GiB")] = "auto"
+    cache: Annotated[
+        str,
+        Field(
+            pattern=r"^(auto|none|[0-9]+(\.[0-9]+)? ?[MG]iB)$",
+            description="auto, none, or a size such as 512MiB or 2GiB",
+        ),
+    ] = "auto"
 
     @property
     def read_cpus(self) -> float:
@@ -177,8 +190,9 @@ class Decay(Section):
     """How the learning rate falls after warmup."""
 
     type: Literal["none", "cosine", "step", "poly"] = "none"
-    epochs: Annotated[tuple[Positive, ...], BeforeValidator(as_tuple),
-                      Field(description="a list of epochs (numbers above 0)")] = ()
+    epochs: Annotated[
+        tuple[Positive, ...], BeforeValidator(as_tuple), Field(description="a list of epochs (numbers above 0)")
+    ] = ()
     factor: Positive = 0.1
     power: Positive = 2.0
     final_lr: NotNegative = 0.0
@@ -191,8 +205,9 @@ class Training(Section):
     global_batch_size: Count = 128
     optimizer: Optimizer = Optimizer()
     base_lr: Positive = 0.05
-    base_batch_size: Annotated[Count | None, Field(
-        description="a whole number, at least 1, or null for global_batch_size")] = None
+    base_batch_size: Annotated[
+        Count | None, Field(description="a whole number, at least 1, or null for global_batch_size")
+    ] = None
     lr_rule: Literal["linear", "sqrt", "none"] = "linear"
     warmup_epochs: NotNegative = 0.0
     warmup_lengthen: Flag = True
@@ -208,8 +223,9 @@ class Precision(Section):
 
     dtype: Literal["float32", "float64", "float16", "amp_float16", "amp_bfloat16"] = "float32"
     wire_dtype: Literal["same", "float16"] = "same"
-    loss_scale: Annotated[Positive | Literal["auto", "none", "dynamic"], Field(
-        description="auto, none, dynamic, or a number above 0")] = "auto"
+    loss_scale: Annotated[
+        Positive | Literal["auto", "none", "dynamic"], Field(description="auto, none, dynamic, or a number above 0")
+    ] = "auto"
 
     @property
     def amp(self) -> str:
@@ -248,8 +264,9 @@ class Env(Section):
 class KVStore(Section):
     """Which store, how many servers and where, and what travels."""
 
-    type: Literal["auto", "local", "device", "dist_sync", "dist_async", "dist_sync_device",
-                  "dist_async_device"] = "auto"
+    type: Literal["auto", "local", "device", "dist_sync", "dist_async", "dist_sync_device", "dist_async_device"] = (
+        "auto"
+    )
     servers: Count = 1
     cpus_per_server: Positive = 1.0
     server_placement: Literal["with_workers", "dedicated"] = "with_workers"
@@ -294,15 +311,18 @@ class Resources(Section):
 
     workers: Annotated[
         Annotated[Count, Tag("number")] | Annotated[WorkerRange, Tag("range")],
-        Discriminator(_number_or_range), AfterValidator(_range_of_one),
-        Field(description="a whole number, at least 1, or {min: 2, max: 8} for an elastic run")] = 1
+        Discriminator(_number_or_range),
+        AfterValidator(_range_of_one),
+        Field(description="a whole number, at least 1, or {min: 2, max: 8} for an elastic run"),
+    ] = 1
     standby: AutoFlag = "auto"
     on_resize: Literal["keep_global", "keep_per_worker"] = "keep_global"
     resize_cooldown_s: NotNegative = 30.0
     cpus_per_worker: Count = 1
     gpus_per_worker: Annotated[
         Annotated[int, Field(ge=0)] | Annotated[float, Field(gt=0, lt=1)] | Literal["auto"],
-        Field(description="a whole number, at least 0, a part of one such as 0.5, or auto")] = 0
+        Field(description="a whole number, at least 0, a part of one such as 0.5, or auto"),
+    ] = 0
     cpu_devices_per_worker: Count = 1
 
     @property
@@ -344,8 +364,9 @@ class Report(Section):
 class Tracking(Section):
     """Experiment trackers that get every row: MLflow's URI and Weights & Biases' project. TensorBoard is always on."""
 
-    mlflow: Annotated[Text | None, Field(
-        description="a tracking URI such as https://HOST or sqlite:///FILE.db, or null")] = None
+    mlflow: Annotated[
+        Text | None, Field(description="a tracking URI such as https://HOST or sqlite:///FILE.db, or null")
+    ] = None
     wandb: Annotated[Text | None, Field(description="the name of a project, or null")] = None
 
 
@@ -365,8 +386,13 @@ class Checkpoint(Section):
 class Experiment(Section):
     """A whole experiment file. ``directory`` is the file's absolute folder, and no key of the file."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description=(
-        "letters, digits, _, - and ., beginning with a letter or digit"))]
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
+            description=("letters, digits, _, - and ., beginning with a letter or digit"),
+        ),
+    ]
     model: Model
     data: Data
     training: Training = Training()

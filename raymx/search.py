@@ -16,10 +16,12 @@ from raymx.space import Axis, Point, Space, short
 from raymx.sweep_schema import Sweep
 from raymx.watch import Watch
 
-SUGGESTION_TRIES = 200          # of points that cannot run, one after the other
-_SEARCHERS = {"optuna": ("ray.tune.search.optuna", "OptunaSearch"),
-              "hyperopt": ("ray.tune.search.hyperopt", "HyperOptSearch"),
-              "bohb": ("ray.tune.search.bohb", "TuneBOHB")}
+SUGGESTION_TRIES = 200  # of points that cannot run, one after the other
+_SEARCHERS = {
+    "optuna": ("ray.tune.search.optuna", "OptunaSearch"),
+    "hyperopt": ("ray.tune.search.hyperopt", "HyperOptSearch"),
+    "bohb": ("ray.tune.search.bohb", "TuneBOHB"),
+}
 
 
 class Judge:
@@ -41,13 +43,14 @@ class Checked(Searcher):
     ``judge`` gives the cell of (number, point).
     """
 
-    def __init__(self, searcher: Searcher, judge: Callable[[int, Point], Cell], metric: str, mode: str,
-                 most: int) -> None:
+    def __init__(
+        self, searcher: Searcher, judge: Callable[[int, Point], Cell], metric: str, mode: str, most: int
+    ) -> None:
         super().__init__(metric=metric, mode=mode)
         self.searcher = searcher
         self._judge, self._most = judge, most
         self._number = self._possible = 0
-        self._names: dict[str, str] = {}        # of trials that have not ended, as the library knows them
+        self._names: dict[str, str] = {}  # of trials that have not ended, as the library knows them
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         if self._possible == self._most:
@@ -69,12 +72,12 @@ class Checked(Searcher):
         return Searcher.FINISHED
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        if trial_id in self._names and self.metric in result:       # a row of an interrupted epoch may lack it
+        if trial_id in self._names and self.metric in result:  # a row of an interrupted epoch may lack it
             self.searcher.on_trial_result(self._names[trial_id], result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         name = self._names.pop(trial_id, None)
-        if name is not None:            # else a trial that is run again: the library has been told before
+        if name is not None:  # else a trial that is run again: the library has been told before
             known = result if result and self.metric in result else None
             self.searcher.on_trial_complete(name, result=known, error=error or known is None)
 
@@ -110,7 +113,7 @@ def searcher(space: Space, sweep: Sweep, metric: str, mode: str, judge: Callable
     domains = {"axes": {axis.key: domain(axis) for axis in space.axes}}
     seed = {"random_state_seed" if sweep.search == "hyperopt" else "seed": sweep.seed}
     kind = getattr(importlib.import_module(module), name)
-    logging.getLogger(sweep.search).setLevel(logging.WARNING)       # optuna says each step
+    logging.getLogger(sweep.search).setLevel(logging.WARNING)  # optuna says each step
     made = kind(metric=metric, mode=mode, **seed)
     made.set_search_properties(metric, mode, domains)
     checked = Checked(made, judge, metric, mode, space.samples)

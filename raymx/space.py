@@ -29,16 +29,24 @@ from raymx.sweep_schema import Sweep
 from raymx.values import show
 
 BATCH_LR = "batch_lr"
-PAUSING = ("hyperband", "pbt")      # trial schedulers that pause trials, so that more begin than run at once
-LISTED = ("grid", "random")         # searches whose points are known beforehand
+PAUSING = ("hyperband", "pbt")  # trial schedulers that pause trials, so that more begin than run at once
+LISTED = ("grid", "random")  # searches whose points are known beforehand
 _LIBRARIES = {"optuna": "optuna", "hyperopt": "hyperopt", "bohb": "hpbandster"}
-_WITHIN_A_TRIAL = ("training.base_lr", "batch_lr", "training.global_batch_size", "training.async_lr_factor",
-                   "training.optimizer.", "training.decay", "kvstore.compression", "data.augment")
+_WITHIN_A_TRIAL = (
+    "training.base_lr",
+    "batch_lr",
+    "training.global_batch_size",
+    "training.async_lr_factor",
+    "training.optimizer.",
+    "training.decay",
+    "kvstore.compression",
+    "data.augment",
+)
 _NO_AXIS = ("sweep", "name", "tracking", "checkpoint", "report", "failures")
-AUTO_SAMPLES = {"grid": 1}      # else:
+AUTO_SAMPLES = {"grid": 1}  # else:
 MANY_SAMPLES = 10
-_TRIAL_INDEX = "__trial_index__"   # where Tune's Repeater says it
-_DRAWS = 100                    # for a point that is not there yet
+_TRIAL_INDEX = "__trial_index__"  # where Tune's Repeater says it
+_DRAWS = 100  # for a point that is not there yet
 
 Point = Mapping[str, str | int | float]
 """A label or a number for each axis."""
@@ -71,8 +79,13 @@ class Axis:
         return min(int(kept), int(self.high) - 1) if self.kind == "randint" else short(kept)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"key": self.key, "kind": self.kind, "labels": list(self.values) or None,
-                "low": None if self.values else self.low, "high": None if self.values else self.high}
+        return {
+            "key": self.key,
+            "kind": self.kind,
+            "labels": list(self.values) or None,
+            "low": None if self.values else self.low,
+            "high": None if self.values else self.high,
+        }
 
 
 class Space:
@@ -111,8 +124,11 @@ class Space:
         numbers = random.Random(self._sweep.seed)
         grid = [axis for axis in self.axes if axis.kind == "grid" and self._sweep.search == "grid"]
         drawn = self._draws([axis for axis in self.axes if axis not in grid], numbers, self.samples)
-        found = [dict(zip([axis.key for axis in grid], labels, strict=True)) | more
-                 for labels in itertools.product(*[axis.values for axis in grid]) for more in drawn]
+        found = [
+            dict(zip([axis.key for axis in grid], labels, strict=True)) | more
+            for labels in itertools.product(*[axis.values for axis in grid])
+            for more in drawn
+        ]
         return [{axis.key: point[axis.key] for axis in self.axes} for point in found]
 
     def draw(self, count: int) -> list[Point]:
@@ -126,7 +142,7 @@ class Space:
         for _ in range(count):
             tries = ({axis.key: axis.draw(numbers) for axis in axes} for _ in range(_DRAWS))
             new = next((point for point in tries if point not in found), None)
-            if new is None:     # there are no more
+            if new is None:  # there are no more
                 break
             found.append(new)
         return found
@@ -149,8 +165,11 @@ class Space:
             return {key: value}
         training = self.base.training
         rule = {"training.lr_rule": "linear"} if training.lr_rule == "none" else {}
-        return {"training.global_batch_size": value,
-                "training.base_batch_size": training.base_batch_size or training.global_batch_size, **rule}
+        return {
+            "training.global_batch_size": value,
+            "training.base_batch_size": training.base_batch_size or training.global_batch_size,
+            **rule,
+        }
 
     def _problems(self) -> Iterator[str]:
         keys = [axis.key for axis in self.axes]
@@ -161,8 +180,9 @@ class Space:
                 try:
                     self._parse_alone(axis, value)
                 except ExperimentError as error:
-                    yield from (f"sweep.space.{axis.key}: {line.partition(' (given by')[0]}"
-                                for line in str(error).splitlines())
+                    yield from (
+                        f"sweep.space.{axis.key}: {line.partition(' (given by')[0]}" for line in str(error).splitlines()
+                    )
                     break
 
     def _parse_alone(self, axis: Axis, value: Any) -> None:
@@ -176,8 +196,10 @@ def _key_problems(keys: Sequence[str], sweep: Sweep) -> Iterator[str]:
     if BATCH_LR in keys and {"training.global_batch_size", "training.base_batch_size"} & set(keys):
         yield "sweep.space has batch_lr and a batch size of its own: leave one of them out"
     if sweep.repeats > 1 and "training.seed" in keys:
-        yield (f"sweep.repeats is {sweep.repeats} and sweep.space has training.seed, which repeats change themselves: "
-               "leave one of them out")
+        yield (
+            f"sweep.repeats is {sweep.repeats} and sweep.space has training.seed, which repeats change themselves: "
+            "leave one of them out"
+        )
     for key in keys:
         if key.partition(".")[0] in _NO_AXIS:
             yield f"sweep.space.{key}: it does not change what is trained, so it is no axis"
@@ -185,22 +207,34 @@ def _key_problems(keys: Sequence[str], sweep: Sweep) -> Iterator[str]:
 
 def _combination_problems(sweep: Sweep) -> Iterator[str]:
     if sweep.search == "bohb" and sweep.repeats > 1:
-        yield (f"sweep.repeats is {sweep.repeats}, but bohb follows each trial's own result: set it to 1, or use "
-               "another search")
+        yield (
+            f"sweep.repeats is {sweep.repeats}, but bohb follows each trial's own result: set it to 1, or use "
+            "another search"
+        )
     if sweep.search not in LISTED and sweep.scheduler.name == "pbt":
         yield f"sweep.search is {sweep.search}, but pbt chooses settings itself: use grid or random"
     if sweep.scheduler.name == "pbt":
         for key in sweep.space:
             if not key.startswith(_WITHIN_A_TRIAL) or key == "training.optimizer.name":
-                yield (f"sweep.space has {key}, which pbt cannot change within a trial: it can change "
-                       f"{', '.join(name.rstrip('.') for name in _WITHIN_A_TRIAL)}")
+                yield (
+                    f"sweep.space has {key}, which pbt cannot change within a trial: it can change "
+                    f"{', '.join(name.rstrip('.') for name in _WITHIN_A_TRIAL)}"
+                )
     if sweep.search == "bohb" and sweep.scheduler.name not in ("fifo", "hyperband"):
         yield f"sweep.scheduler is {sweep.scheduler.name}, but bohb goes with hyperband: use that, or another search"
-    limited = [name for name, is_set in (("max_concurrent_trials", sweep.max_concurrent_trials != "auto"),
-                                         ("max_share", sweep.max_share < 1)) if is_set]
+    limited = [
+        name
+        for name, is_set in (
+            ("max_concurrent_trials", sweep.max_concurrent_trials != "auto"),
+            ("max_share", sweep.max_share < 1),
+        )
+        if is_set
+    ]
     if limited and pausing(sweep):
-        yield (f"sweep.{limited[0]} is {getattr(sweep, limited[0])}, but with this trial scheduler all trials begin, "
-               "and those without room are paused: leave it out, or use fifo, asha or median")
+        yield (
+            f"sweep.{limited[0]} is {getattr(sweep, limited[0])}, but with this trial scheduler all trials begin, "
+            "and those without room are paused: leave it out, or use fifo, asha or median"
+        )
 
 
 def check(experiment: Experiment) -> None:
@@ -215,20 +249,38 @@ def check_installed(sweep: Sweep) -> None:
     """Raise ExperimentError when the sweep's search library is not there."""
     module = _LIBRARIES.get(sweep.search)
     if module and importlib.util.find_spec(module) is None:
-        raise ExperimentError(f"sweep.search is {sweep.search}, and its library is not installed: "
-                              f'pip install "raymx[{sweep.search}]", or use grid or random')
+        raise ExperimentError(
+            f"sweep.search is {sweep.search}, and its library is not installed: "
+            f'pip install "raymx[{sweep.search}]", or use grid or random'
+        )
 
 
-def trial_config(experiment: Experiment, raw: Any, run_id: str, *, gpus: int = 0, point: Any = None,
-                 spare_cpus: float = 0.0, gpus_available: int = 0) -> dict[str, Any]:
+def trial_config(
+    experiment: Experiment,
+    raw: Any,
+    run_id: str,
+    *,
+    gpus: int = 0,
+    point: Any = None,
+    spare_cpus: float = 0.0,
+    gpus_available: int = 0,
+) -> dict[str, Any]:
     """What a trial of Tune's is given. ``raw``: ``experiment.to_dict()``; ``point``: ``axes``, ``cell``, ``repeat``.
 
     ``cluster`` is what may be another when the run is resumed.
     """
-    return {"experiment": raw, "directory": experiment.directory, "run_id": run_id,
-            "point": point or {"axes": {}, "cell": 0, "repeat": 0},
-            "cluster": {"gpus_per_worker": gpus, "spare_cpus": spare_cpus, "gpus_available": gpus_available,
-                        "yields": (experiment.sweep.priority, experiment.sweep.yield_after_s)}}
+    return {
+        "experiment": raw,
+        "directory": experiment.directory,
+        "run_id": run_id,
+        "point": point or {"axes": {}, "cell": 0, "repeat": 0},
+        "cluster": {
+            "gpus_per_worker": gpus,
+            "spare_cpus": spare_cpus,
+            "gpus_available": gpus_available,
+            "yields": (experiment.sweep.priority, experiment.sweep.yield_after_s),
+        },
+    }
 
 
 def experiment_of(config: Mapping[str, Any]) -> tuple[Experiment, float]:
@@ -289,8 +341,12 @@ def label(value: object) -> str:
             return "none"
         first, *rest = [(key, label(one)) for key, one in value.items()]
         plain = first[0] in ("type", "name")
-        return " ".join([first[1] if plain else "=".join(first),
-                         *(text if plain and len(rest) == 1 else f"{key}={text}" for key, text in rest)])
+        return " ".join(
+            [
+                first[1] if plain else "=".join(first),
+                *(text if plain and len(rest) == 1 else f"{key}={text}" for key, text in rest),
+            ]
+        )
     return value.removeprefix(f"{OBJECTS}:") if isinstance(value, str) else json.dumps(value)
 
 

@@ -21,11 +21,14 @@ from raymx.trial_schedulers import TIME, trial_scheduler
 def points(prepared: Prepared) -> Any:
     """``point`` of Tune's param_space: all trials of a grid or random search, in random order."""
     sweep = prepared.base.sweep
-    found = [{"axes": dict(cell.point), "cell": cell.number, "repeat": repeat}
-             for repeat in range(sweep.repeats) for cell in prepared.planned]
+    found = [
+        {"axes": dict(cell.point), "cell": cell.number, "repeat": repeat}
+        for repeat in range(sweep.repeats)
+        for cell in prepared.planned
+    ]
     if not sweep.space:
         return found[0]
-    random.Random(sweep.seed).shuffle(found)    # else what drifts on the machine would look like an effect
+    random.Random(sweep.seed).shuffle(found)  # else what drifts on the machine would look like an effect
     return tune.grid_search(found)
 
 
@@ -34,11 +37,18 @@ def param_space(prepared: Prepared, run_id: str, *, gpus_available: int) -> dict
     base = prepared.base
     point = None if Space(base).searched else points(prepared)
     # Of what a restored trial is given anew, Tune takes the objects and leaves plain data as they were saved.
-    made = trial_config(base, UserDict(base.to_dict()), run_id, point=point, gpus=prepared.gpus,
-                        spare_cpus=prepared.spare_cpus, gpus_available=gpus_available)
+    made = trial_config(
+        base,
+        UserDict(base.to_dict()),
+        run_id,
+        point=point,
+        gpus=prepared.gpus,
+        spare_cpus=prepared.spare_cpus,
+        gpus_available=gpus_available,
+    )
     made["cluster"] = UserDict(made["cluster"])
     if point is None:
-        del made["point"]       # the searcher's
+        del made["point"]  # the searcher's
     return made
 
 
@@ -48,10 +58,15 @@ def tune_config(prepared: Prepared, metric: str, mode: str) -> tune.TuneConfig:
     if not space.axes:
         return tune.TuneConfig(reuse_actors=True, trial_dirname_creator=_folder)
     return tune.TuneConfig(
-        metric=metric, mode=mode, reuse_actors=True, trial_dirname_creator=_folder,
-        scheduler=trial_scheduler(base), num_samples=prepared.trials if space.searched else 1,
+        metric=metric,
+        mode=mode,
+        reuse_actors=True,
+        trial_dirname_creator=_folder,
+        scheduler=trial_scheduler(base),
+        num_samples=prepared.trials if space.searched else 1,
         max_concurrent_trials=None if pausing(base.sweep) else prepared.at_once,
-        search_alg=searcher(space, base.sweep, metric, mode, Judge(space)) if space.searched else None)
+        search_alg=searcher(space, base.sweep, metric, mode, Judge(space)) if space.searched else None,
+    )
 
 
 def checkpoint_config(experiment: Experiment, metric: str, mode: str) -> tune.CheckpointConfig:
@@ -59,8 +74,13 @@ def checkpoint_config(experiment: Experiment, metric: str, mode: str) -> tune.Ch
     kept, score = experiment.checkpoint.keep_best, (metric, mode)
     if experiment.sweep.scheduler.name == "pbt":
         kept, score = max(kept, experiment.sweep.scheduler.perturbation_epochs + 1), (TIME, "max")
-    return tune.CheckpointConfig(num_to_keep=kept, checkpoint_score_attribute=score[0], checkpoint_score_order=score[1],
-                                 checkpoint_frequency=1, checkpoint_at_end=True)
+    return tune.CheckpointConfig(
+        num_to_keep=kept,
+        checkpoint_score_attribute=score[0],
+        checkpoint_score_order=score[1],
+        checkpoint_frequency=1,
+        checkpoint_at_end=True,
+    )
 
 
 def _folder(trial: Any) -> str:

@@ -35,15 +35,22 @@ class Price(Section):
 class Sweep(Section):
     """Which settings are tried, how often, and by what trials are compared. With an empty ``space`` it is one run."""
 
-    space: Annotated[dict[str, Any], Field(description=(
-        "a mapping of keys such as precision.dtype to {grid: [...]}, {choice: [...]}, {uniform: [low, high]}, "
-        "{loguniform: [low, high]} or {randint: [low, high]}"))] = {}
+    space: Annotated[
+        dict[str, Any],
+        Field(
+            description=(
+                "a mapping of keys such as precision.dtype to {grid: [...]}, {choice: [...]}, {uniform: [low, high]}, "
+                "{loguniform: [low, high]} or {randint: [low, high]}"
+            )
+        ),
+    ] = {}
     repeats: Count = 1
     samples: Annotated[Count | Literal["auto"], Field(description="a whole number, at least 1, or auto")] = "auto"
     search: Literal["grid", "random", "optuna", "bohb", "hyperopt"] = "grid"
     scheduler: TrialScheduler = TrialScheduler()
-    max_concurrent_trials: Annotated[Count | Literal["auto"], Field(
-        description="a whole number, at least 1, or auto")] = "auto"
+    max_concurrent_trials: Annotated[
+        Count | Literal["auto"], Field(description="a whole number, at least 1, or auto")
+    ] = "auto"
     max_share: Annotated[float, Field(gt=0, le=1, description="a number above 0, at most 1")] = 1.0
     priority: Annotated[int, Field(description="a whole number")] = 0
     yield_after_s: NotNegative = 30.0
@@ -53,8 +60,9 @@ class Sweep(Section):
 
     @model_validator(mode="after")
     def _axes(self) -> Sweep:
-        problems = [f"sweep.space.{key} {problem}" for key, value in self.space.items()
-                    if (problem := _axis_problem(value))]
+        problems = [
+            f"sweep.space.{key} {problem}" for key, value in self.space.items() if (problem := _axis_problem(value))
+        ]
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -66,14 +74,19 @@ AXIS_KINDS = ("grid", "choice", "uniform", "loguniform", "randint")
 def _axis_problem(value: object) -> str:
     """What is wrong with one axis of a sweep, or ""."""
     if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in AXIS_KINDS:
-        return (f"is {show(value)}: it must be one of {{grid: [...]}}, {{choice: [...]}}, {{uniform: [low, high]}}, "
-                "{loguniform: [low, high]}, {randint: [low, high]}")
+        return (
+            f"is {show(value)}: it must be one of {{grid: [...]}}, {{choice: [...]}}, {{uniform: [low, high]}}, "
+            "{loguniform: [low, high]}, {randint: [low, high]}"
+        )
     kind, given = next(iter(value.items()))
     if kind in ("grid", "choice"):
         return "" if isinstance(given, list) and given else f"is {show(value)}: {kind} takes a list of values"
     kinds = int if kind == "randint" else (int, float)
-    numbers = isinstance(given, list) and len(given) == 2 and all(
-        isinstance(end, kinds) and not isinstance(end, bool) for end in given)
+    numbers = (
+        isinstance(given, list)
+        and len(given) == 2
+        and all(isinstance(end, kinds) and not isinstance(end, bool) for end in given)
+    )
     if not numbers or not given[0] < given[1] or (kind == "loguniform" and given[0] <= 0):
         more = " above 0" if kind == "loguniform" else ""
         whole = "whole " if kind == "randint" else ""

@@ -41,10 +41,15 @@ class Line:
         record = self.record
         epochs = record.experiment.training.epochs
         running = record.state == "running"
-        return (record.trial_id[-5:], in_words(record.axes) + (f" #{record.repeat + 1}" if record.repeat else ""),
-                record.state + (f": {self.flag}" if self.flag else ""), f"{self.epoch:.3g}/{epochs}",
-                _number(self.samples_per_sec, ",.0f"), _number(self.best, ".4f"),
-                duration(left_s) if running else "")
+        return (
+            record.trial_id[-5:],
+            in_words(record.axes) + (f" #{record.repeat + 1}" if record.repeat else ""),
+            record.state + (f": {self.flag}" if self.flag else ""),
+            f"{self.epoch:.3g}/{epochs}",
+            _number(self.samples_per_sec, ",.0f"),
+            _number(self.best, ".4f"),
+            duration(left_s) if running else "",
+        )
 
 
 @dataclass
@@ -78,8 +83,11 @@ class Board:
         line.flag = self._flag(row) or self._slow(line)
 
     def _slow(self, line: Line) -> str:
-        twins = [other.samples_per_sec for other in self.lines.values() if other.record.cell == line.record.cell
-                 and other is not line and not math.isnan(other.samples_per_sec)]
+        twins = [
+            other.samples_per_sec
+            for other in self.lines.values()
+            if other.record.cell == line.record.cell and other is not line and not math.isnan(other.samples_per_sec)
+        ]
         return "slower than its twins" if twins and line.samples_per_sec < SLOW_TWIN * median(twins) else ""
 
     def _flag(self, row: Mapping[str, Any]) -> str:
@@ -108,8 +116,10 @@ class Board:
 
     def shown(self) -> list[Line]:
         """Those that run, then the best of the others, as many as fit."""
-        lines = sorted(self.lines.values(), key=lambda line: (
-            line.record.state != "running", math.isnan(line.best), -self.sign * line.best))
+        lines = sorted(
+            self.lines.values(),
+            key=lambda line: (line.record.state != "running", math.isnan(line.best), -self.sign * line.best),
+        )
         return lines[:MOST_ROWS]
 
     def rows(self, now: float) -> list[tuple[str, ...]]:
@@ -148,8 +158,10 @@ class SweepDisplay(Display):
         base = prepared.base
         self._board = board(prepared)
         skipped = [cell for cell in prepared.cells if cell.reason]
-        self.say(f"raymx {__version__}: {base.name}, a sweep of {count(prepared.trials, 'trial')} over "
-                 f"{', '.join(base.sweep.space)}; {prepared.at_once} at once, each {base.training.epochs} epochs")
+        self.say(
+            f"raymx {__version__}: {base.name}, a sweep of {count(prepared.trials, 'trial')} over "
+            f"{', '.join(base.sweep.space)}; {prepared.at_once} at once, each {base.training.epochs} epochs"
+        )
         if started:
             self.say(started)
         for reason, number in _reasons(cell.reason for cell in skipped):
@@ -175,8 +187,10 @@ class SweepDisplay(Display):
     def _ended(self, record: Record) -> str:
         line, error = self._board.lines[record.trial_id], f": {record.error}" if record.error else ""
         trial, settings, state, epoch, speed, best, _ = line.cells(math.nan)
-        return (f"[{self._board.ended}/{self._board.planned}] {settings}: {state}{error}  epoch {epoch}  "
-                f"{self._board.metric} {best}  {speed} samples/s  {record.wall_s:.0f} s  ({trial})")
+        return (
+            f"[{self._board.ended}/{self._board.planned}] {settings}: {state}{error}  epoch {epoch}  "
+            f"{self._board.metric} {best}  {speed} samples/s  {record.wall_s:.0f} s  ({trial})"
+        )
 
     def progress(self, trial_id: str, progress: Mapping[str, Any]) -> None:
         self._board.progress(trial_id, progress)
@@ -202,9 +216,14 @@ class SweepDisplay(Display):
         if self._live or self._notebook:
             self._console.print(as_rich(self._board, time.time()))
         best = summary["best"]
-        self.say(f"{summary['state']} after {summary['wall_s']:.0f} s" + (
-            f": best {best['metric']} {best['value']:.4f} with {in_words(best['axes'])}"
-            if best and "findings" not in summary else ""))
+        self.say(
+            f"{summary['state']} after {summary['wall_s']:.0f} s"
+            + (
+                f": best {best['metric']} {best['value']:.4f} with {in_words(best['axes'])}"
+                if best and "findings" not in summary
+                else ""
+            )
+        )
         if "findings" in summary:
             self.say(summary["findings"])
         for name in ("report", "parameters"):
@@ -218,9 +237,12 @@ class SweepDisplay(Display):
 def as_rich(board: Board, now: float) -> Table:
     table = Table(caption=board.caption(now), caption_justify="left", box=None, pad_edge=False)
     for head in HEADS:
-        table.add_column(board.metric if head == "objective" else head,
-                         justify="right" if head in HEADS[3:] else "left",
-                         overflow="ellipsis", no_wrap=True)
+        table.add_column(
+            board.metric if head == "objective" else head,
+            justify="right" if head in HEADS[3:] else "left",
+            overflow="ellipsis",
+            no_wrap=True,
+        )
     for row in board.rows(now):
         table.add_row(*row)
     return table

@@ -32,9 +32,20 @@ SQLITE = "sqlite:///"
 WANDB_SERVER = "https://api.wandb.ai"
 
 MAIN_SETTINGS = (
-    "model.net", "training.epochs", "training.global_batch_size", "training.optimizer.name", "training.base_lr",
-    "training.lr_rule", "training.seed", "precision.dtype", "kvstore.type", "kvstore.servers",
-    "kvstore.compression.type", "resources.workers", "resources.gpus_per_worker")
+    "model.net",
+    "training.epochs",
+    "training.global_batch_size",
+    "training.optimizer.name",
+    "training.base_lr",
+    "training.lr_rule",
+    "training.seed",
+    "precision.dtype",
+    "kvstore.type",
+    "kvstore.servers",
+    "kvstore.compression.type",
+    "resources.workers",
+    "resources.gpus_per_worker",
+)
 """Settings that a tracker shows for every trial, beside the sweep's axes."""
 
 # Tune's own columns that are numbers and say nothing of the training.
@@ -59,8 +70,11 @@ def _at(tree: Any, dotted: str) -> Any:
 
 def metrics(row: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a row of results, NaN of a diverged loss too; no text, flags, lists or bookkeeping of Tune's."""
-    return {name: float(value) for name, value in row.items()
-            if isinstance(value, Real) and not isinstance(value, bool) and name not in _BOOKKEEPING}
+    return {
+        name: float(value)
+        for name, value in row.items()
+        if isinstance(value, Real) and not isinstance(value, bool) and name not in _BOOKKEEPING
+    }
 
 
 def check(experiment: Experiment) -> None:
@@ -91,7 +105,7 @@ def mlflow_uri(uri: str) -> str:
     """``uri`` with the path of an SQLite file made absolute: Tune changes the working directory."""
     if not uri.startswith(SQLITE):
         return uri
-    return SQLITE + os.path.abspath(os.path.expanduser(uri[len(SQLITE):]))
+    return SQLITE + os.path.abspath(os.path.expanduser(uri[len(SQLITE) :]))
 
 
 def _mlflow_problems(uri: str | None) -> Iterator[str]:
@@ -99,14 +113,18 @@ def _mlflow_problems(uri: str | None) -> Iterator[str]:
         return
     is_http = uri.startswith(("http://", "https://"))
     if ("://" not in uri and uri != "databricks") or uri.startswith("file:"):
-        yield (f"tracking.mlflow is {show(uri)}: it must be a tracking URI; for a file on this machine use "
-               f"{SQLITE}mlflow.db, for a server https://HOST")
+        yield (
+            f"tracking.mlflow is {show(uri)}: it must be a tracking URI; for a file on this machine use "
+            f"{SQLITE}mlflow.db, for a server https://HOST"
+        )
     elif missing := _missing("mlflow", "mlflow", *(() if is_http or uri.startswith("databricks") else ("sqlalchemy",))):
         yield f"tracking.mlflow is {show(uri)}: {missing}"
     elif is_http and (reason := _unreachable(uri)):
-        yield (f"tracking.mlflow is {show(uri)}: no server answers there ({reason}); start it, correct the URI, or "
-               "set tracking.mlflow to null")
-    elif uri.startswith(SQLITE) and not os.path.isdir(folder := os.path.dirname(mlflow_uri(uri)[len(SQLITE):])):
+        yield (
+            f"tracking.mlflow is {show(uri)}: no server answers there ({reason}); start it, correct the URI, or "
+            "set tracking.mlflow to null"
+        )
+    elif uri.startswith(SQLITE) and not os.path.isdir(folder := os.path.dirname(mlflow_uri(uri)[len(SQLITE) :])):
         yield f"tracking.mlflow is {show(uri)}: the folder {folder} does not exist; make it, or correct the path"
 
 
@@ -119,11 +137,15 @@ def _wandb_problems(project: str | None) -> Iterator[str]:
     elif os.environ.get("WANDB_MODE") in ("offline", "disabled"):
         return
     elif not _has_wandb_key(server):
-        yield (f"tracking.wandb is {show(project)}: there is no key for {server} here; run `wandb login`, set "
-               "WANDB_API_KEY, or WANDB_MODE=offline to keep everything in files")
+        yield (
+            f"tracking.wandb is {show(project)}: there is no key for {server} here; run `wandb login`, set "
+            "WANDB_API_KEY, or WANDB_MODE=offline to keep everything in files"
+        )
     elif reason := _unreachable(server):
-        yield (f"tracking.wandb is {show(project)}: {server} does not answer ({reason}); set WANDB_MODE=offline to "
-               "keep everything in files, or tracking.wandb to null")
+        yield (
+            f"tracking.wandb is {show(project)}: {server} does not answer ({reason}); set WANDB_MODE=offline to "
+            "keep everything in files, or tracking.wandb to null"
+        )
 
 
 def _missing(extra: str, *packages: str) -> str:
@@ -150,4 +172,3 @@ def _unreachable(url: str) -> str:
     except (OSError, ValueError) as error:
         return str(getattr(error, "reason", error))
     return ""
-

@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 # MLflow's own would wait for minutes. Whoever sets them knows better.
 _HTTP = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
-RETRY_S = 30.0              # after a failure, so that a server that hangs costs little of Tune's time
-FINISH_TIMEOUT_S = 60       # for uploads at the end of a run
-_BATCH = 1000               # metrics that MLflow takes in one call
+RETRY_S = 30.0  # after a failure, so that a server that hangs costs little of Tune's time
+FINISH_TIMEOUT_S = 60  # for uploads at the end of a run
+_BATCH = 1000  # metrics that MLflow takes in one call
 
 
 @dataclass
@@ -38,7 +38,7 @@ class _Run:
     run_id: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: list[Any] = field(default_factory=list)
-    status: str | None = None       # to be sent
+    status: str | None = None  # to be sent
     ended: bool = False
 
 
@@ -48,8 +48,8 @@ class MLflow(MLflowLoggerCallback):
     def __init__(self, uri: str, experiment_name: str, run_folder_name: str) -> None:
         super().__init__(tracking_uri=uri, experiment_name=experiment_name)
         self._folder = run_folder_name
-        self._runs: dict[str, _Run] = {}        # by trial
-        self._not_before = 0.0                  # of the next try, when the last one failed
+        self._runs: dict[str, _Run] = {}  # by trial
+        self._not_before = 0.0  # of the next try, when the last one failed
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Tune's, once Ray runs. Raises ExperimentError when MLflow cannot use its URI."""
@@ -58,8 +58,9 @@ class MLflow(MLflowLoggerCallback):
         try:
             super().setup(*args, **kwargs)
         except Exception as error:
-            raise ExperimentError(f"tracking.mlflow is {self.tracking_uri}: {_first_line(error)}; correct it, or set "
-                                  "it to null") from error
+            raise ExperimentError(
+                f"tracking.mlflow is {self.tracking_uri}: {_first_line(error)}; correct it, or set it to null"
+            ) from error
 
     def get_state(self) -> dict[str, str]:
         return {trial: run.run_id for trial, run in self._runs.items() if run.run_id}
@@ -76,8 +77,9 @@ class MLflow(MLflowLoggerCallback):
         from mlflow.entities import Metric
 
         run, now = self._run_of(trial), int(time.time() * 1000)
-        run.metrics += [Metric(name, value, now, result[TRAINING_ITERATION])
-                        for name, value in tracking.metrics(result).items()]
+        run.metrics += [
+            Metric(name, value, now, result[TRAINING_ITERATION]) for name, value in tracking.metrics(result).items()
+        ]
         self._send(run)
 
     def log_trial_end(self, trial: Any, failed: bool = False) -> None:
@@ -93,8 +95,12 @@ class MLflow(MLflowLoggerCallback):
                 run.status = "KILLED"
             self._send(run)
         if lost := sum(bool(run.metrics) for run in self._runs.values()):
-            log.warning("MLflow at %s lacks rows of %d trial%s; result.json of each has them", self.tracking_uri, lost,
-                        "" if lost == 1 else "s")
+            log.warning(
+                "MLflow at %s lacks rows of %d trial%s; result.json of each has them",
+                self.tracking_uri,
+                lost,
+                "" if lost == 1 else "s",
+            )
 
     def _run_of(self, trial: Any) -> _Run:
         name = trial.trial_id
@@ -106,10 +112,14 @@ class MLflow(MLflowLoggerCallback):
             return
         try:
             self._deliver(run, self.mlflow_util._get_client())
-        except Exception as error:      # whatever it is, it is not worth the training
+        except Exception as error:  # whatever it is, it is not worth the training
             if not self._not_before:
-                log.warning("MLflow at %s fails, and is tried again every %g s; training goes on: %s",
-                            self.tracking_uri, RETRY_S, _first_line(error))
+                log.warning(
+                    "MLflow at %s fails, and is tried again every %g s; training goes on: %s",
+                    self.tracking_uri,
+                    RETRY_S,
+                    _first_line(error),
+                )
             self._not_before = time.monotonic() + RETRY_S
         else:
             self._not_before = 0.0
@@ -152,20 +162,30 @@ class WandB(WandbLoggerCallback):
     def log_trial_start(self, trial: Any) -> None:
         """Not Ray's own: that one would log the whole config, and start a second run where a trial is resumed."""
         folder = None
-        if "://" not in trial.path:     # else what is kept offline stays in Ray's temporary folder
+        if "://" not in trial.path:  # else what is kept offline stays in Ray's temporary folder
             folder = trial.path
             os.makedirs(folder, exist_ok=True)
         self._start_logging_actor(
-            trial, [], dir=folder, id=trial.trial_id, name=str(trial), project=self.project, group=self.group,
-            config=tracking.parameters(trial.config), mode=self._mode, resume="allow", reinit=True,
-            allow_val_change=True)
+            trial,
+            [],
+            dir=folder,
+            id=trial.trial_id,
+            name=str(trial),
+            project=self.project,
+            group=self.group,
+            config=tracking.parameters(trial.config),
+            mode=self._mode,
+            resume="allow",
+            reinit=True,
+            allow_val_change=True,
+        )
 
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
         row = {**tracking.metrics(result), TRAINING_ITERATION: result[TRAINING_ITERATION]}
         super().log_trial_result(iteration, trial, row)
 
     def log_trial_end(self, trial: Any, failed: bool = False) -> None:
-        if trial in self._trial_queues:         # else it failed before it started
+        if trial in self._trial_queues:  # else it failed before it started
             super().log_trial_end(trial, failed)
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
@@ -177,7 +197,7 @@ class WandB(WandbLoggerCallback):
     def _cleanup_logging_actor(self, trial: Any) -> None:
         try:
             ray.get(self._trial_logging_futures[trial], timeout=0)
-        except Exception as error:      # Ray's own would drop it
+        except Exception as error:  # Ray's own would drop it
             log.warning("Weights & Biases lacks trial %s; its result.json has all rows: %s", trial, _first_line(error))
         super()._cleanup_logging_actor(trial)
 

@@ -33,10 +33,10 @@ from raymx.training.channel import Event
 from raymx.training.checkpoints import Checkpoints
 
 POLL_S = 0.25
-SILENT_S = 10.0             # loops that stand still for so long: can their nodes still be reached?
-FINISH_TIMEOUT_S = 5.0      # for what a loop still does after its last report
-LASTING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)     # a restart does not mend them
-PAUSE_S = 8.0               # for Tune to end this process once it was asked to stop
+SILENT_S = 10.0  # loops that stand still for so long: can their nodes still be reached?
+FINISH_TIMEOUT_S = 5.0  # for what a loop still does after its last report
+LASTING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)  # a restart does not mend them
+PAUSE_S = 8.0  # for Tune to end this process once it was asked to stop
 
 
 class Trial(tune.Trainable):
@@ -63,7 +63,7 @@ class Trial(tune.Trainable):
         begun = time.monotonic()
         try:
             self._crew.group.dissolve()
-        except (RayError, RaymxError):      # of the trial before, which has ended: this one begins with new processes
+        except (RayError, RaymxError):  # of the trial before, which has ended: this one begins with new processes
             self._crew.kill()
         self._leave_checkpoints()
         self._configure(new_config)
@@ -74,33 +74,33 @@ class Trial(tune.Trainable):
     def _configure(self, config: Mapping[str, Any]) -> None:
         self._experiment, gpus = experiment_of(config)
         self._is_of_sweep = bool(config["point"]["axes"])
-        self._sized = self._experiment          # as the generation that runs has it
+        self._sized = self._experiment  # as the generation that runs has it
         self._board = Board(config["run_id"])
         self._name = self._board.name_of(self.trial_id)
         self._crew.configure(self._name, self._experiment, gpus, placement.plan(self._experiment, gpus))
         self._checkpoints = Checkpoints(*self._place(), self._name)
-        self._given: str | None = None          # the folder of the checkpoint that Tune restores
+        self._given: str | None = None  # the folder of the checkpoint that Tune restores
         self._saved: checkpoint.Saved | None = None
-        self._sought = self._is_saved = False   # whether it was looked for; whether it is of where the loops wait now
-        self._failure: Failure | None = None    # what ended the last generation, until the next one is formed
-        self._next: Decision | None = None      # what was decided then
+        self._sought = self._is_saved = False  # whether it was looked for; whether it is of where the loops wait now
+        self._failure: Failure | None = None  # what ended the last generation, until the next one is formed
+        self._next: Decision | None = None  # what was decided then
         self._failed_at = 0.0
         self._answers: Answers | None = None
-        self._metrics: dict[str, float] = {}    # the last of each: Tune expects its objective in every row
-        before = self._board.read(self.trial_id)        # of this trial, when its process had died
+        self._metrics: dict[str, float] = {}  # the last of each: Tune expects its objective in every row
+        before = self._board.read(self.trial_id)  # of this trial, when its process had died
         self._notes: list[str] = before.get("notes", [])
         self._crew.history = incidents.history(before)
         self._warnings: list[str] = []
         self._pausing = self._finished = False
-        self._is_written = False                # whether Tune has the checkpoint of its end
-        self._form_s = 0.0                      # to dissolve the last generations and form the next, all together
-        self._seen = (0, 0.0, 0)                # epoch, time and step of the first look since this epoch's first step
+        self._is_written = False  # whether Tune has the checkpoint of its end
+        self._form_s = 0.0  # to dissolve the last generations and form the next, all together
+        self._seen = (0, 0.0, 0)  # epoch, time and step of the first look since this epoch's first step
         self._watched_at = 0.0
         self._hold_off()
 
     def _place(self) -> tuple[fs.FileSystem, str]:
         """Where this trial's files are to stay."""
-        if self._storage is None:               # driven by hand
+        if self._storage is None:  # driven by hand
             return fs.LocalFileSystem(), self.logdir
         return self._storage.storage_filesystem, self._storage.trial_fs_path
 
@@ -114,11 +114,11 @@ class Trial(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Go on until the loops' next report, and give its row."""
-        while not self._pausing:        # else saved already; Tune is about to end this process
+        while not self._pausing:  # else saved already; Tune is about to end this process
             try:
                 self._settle()
                 return self._next_row()
-            except Interrupted:         # nothing was trained since the last checkpoint, and Tune ends this process
+            except Interrupted:  # nothing was trained since the last checkpoint, and Tune ends this process
                 break
             except incidents.Leave:
                 self._crew.kill()
@@ -130,7 +130,7 @@ class Trial(tune.Trainable):
             except BaseException:
                 self._crew.kill()
                 raise
-        self._board.wait_over(PAUSE_S)      # before, a row that adds nothing would tell Tune that the trial is done
+        self._board.wait_over(PAUSE_S)  # before, a row that adds nothing would tell Tune that the trial is done
         return self._same_row()
 
     def _same_row(self) -> dict[str, Any]:
@@ -154,9 +154,11 @@ class Trial(tune.Trainable):
         if "held" in kinds:
             return self._held(events)
         if len(kinds) > 1:
-            raise TrainingError("the workers' loops are not at the same place: "
-                                + ", ".join(f"worker {rank} at {e.kind!r}" for rank, e in enumerate(events))
-                                + "; every worker must make the same calls of its context in the same order")
+            raise TrainingError(
+                "the workers' loops are not at the same place: "
+                + ", ".join(f"worker {rank} at {e.kind!r}" for rank, e in enumerate(events))
+                + "; every worker must make the same calls of its context in the same order"
+            )
         payloads, kind = [event.payload for event in events], kinds.pop()
         if kind == "report":
             self._hold_off()
@@ -211,7 +213,7 @@ class Trial(tune.Trainable):
         self._silence = StallWatch(SILENT_S)
         self._hold_off()
         now = self._sized.resources.min_workers
-        resumed = self._saved is not None and not self._is_of_sweep     # in a sweep trials are paused and cloned
+        resumed = self._saved is not None and not self._is_of_sweep  # in a sweep trials are paused and cloned
         if decision.action != "start" or now != before or resumed:
             self._note(incidents.line(decision, before, now, time.monotonic() - begun) + self._from_where())
 
@@ -280,7 +282,7 @@ class Trial(tune.Trainable):
         moves = {rank: said["moves"] for rank, said in generation.progress.items()}
         waiting, count, now = generation.waiting(), len(generation.workers), time.monotonic()
         if self._silence.look(moves, waiting, count, now):
-            self._silence = StallWatch(SILENT_S)        # asked again after as long
+            self._silence = StallWatch(SILENT_S)  # asked again after as long
             if gone := self._crew.unreachable():
                 raise RoleLost(f"{' and '.join(gone)} cannot be reached any more")
         still = self._stall.look(moves, waiting, count, now)
@@ -307,10 +309,17 @@ class Trial(tune.Trainable):
         self._post("forming", {})
 
     def _post(self, phase: str, progress: Mapping[str, Any]) -> None:
-        self._board.post(self.trial_id, {
-            "phase": phase, "warnings": self._warnings, "notes": self._notes,
-            "history": asdict(self._crew.history), **progress,
-            "saved": [self._saved.epoch, self._saved.step] if self._saved else None})
+        self._board.post(
+            self.trial_id,
+            {
+                "phase": phase,
+                "warnings": self._warnings,
+                "notes": self._notes,
+                "history": asdict(self._crew.history),
+                **progress,
+                "saved": [self._saved.epoch, self._saved.step] if self._saved else None,
+            },
+        )
 
     def _speed(self, progress: Mapping[str, Any]) -> float | None:
         """Samples a second since this epoch's first step was seen, all workers together."""
@@ -356,20 +365,27 @@ class Trial(tune.Trainable):
         """Bring all loops to one boundary: those behind go on to where the furthest one is. There, save."""
         furthest = max(event.count for event in events)
         elsewhere = any(event.kind != "held" for event in events)
-        behind = {rank: furthest + elsewhere for rank, event in enumerate(events)
-                  if event.kind == "held" and (elsewhere or event.count < furthest)}
+        behind = {
+            rank: furthest + elsewhere
+            for rank, event in enumerate(events)
+            if event.kind == "held" and (elsewhere or event.count < furthest)
+        }
         if behind:
             self._generation.answer(behind)
             return None
         self._take_in(self._snapshot())
         if not self._pausing:
-            if self._saved and not self._checkpoints.busy:      # one that hangs must not hold up training
+            if self._saved and not self._checkpoints.busy:  # one that hangs must not hold up training
                 self._checkpoints.save(self._saved)
             self._settle()
             return None
         validation = {name: value for name, value in self._metrics.items() if name.startswith("validation_")}
-        return {"epoch": rows.place(*events[0].payload), **validation, "num_workers": len(events),
-                SHOULD_CHECKPOINT: True}
+        return {
+            "epoch": rows.place(*events[0].payload),
+            **validation,
+            "num_workers": len(events),
+            SHOULD_CHECKPOINT: True,
+        }
 
     def _go_on(self) -> None:
         """Let the loops that wait go on."""
@@ -386,9 +402,13 @@ class Trial(tune.Trainable):
         self._warn(self._answers.refused())
         self._show()
         self._metrics |= reports[0]["metrics"]
-        row = {**rows.row(reports, self._metrics), "form_s": self._form_s, "restarts": self._crew.history.count,
-               "nodes": ",".join(self._crew.addresses()),
-               "learning_rate": self._answers.learning_rate()}
+        row = {
+            **rows.row(reports, self._metrics),
+            "form_s": self._form_s,
+            "restarts": self._crew.history.count,
+            "nodes": ",".join(self._crew.addresses()),
+            "learning_rate": self._answers.learning_rate(),
+        }
         # Here and not when Tune asks: what fails here is mended here.
         self._take_in(self._snapshot())
         # A loop of the user's may have more to report; it is finished when it returns.
@@ -406,10 +426,19 @@ class Trial(tune.Trainable):
         snapshots = self._generation.command("snapshot", mean)
         first = snapshots[0]
         return checkpoint.Saved(
-            first["parameters"], first["optimizer"] or self._answers.optimizer_state(), first["epoch"], first["step"],
-            first["state"], total([snapshot["sums"] for snapshot in snapshots]), self._metrics,
-            trial=self._name, records=first["records"], num_workers=len(snapshots),
-            global_batch_size=self._sized.training.global_batch_size, schedule_shift=first["schedule_shift"])
+            first["parameters"],
+            first["optimizer"] or self._answers.optimizer_state(),
+            first["epoch"],
+            first["step"],
+            first["state"],
+            total([snapshot["sums"] for snapshot in snapshots]),
+            self._metrics,
+            trial=self._name,
+            records=first["records"],
+            num_workers=len(snapshots),
+            global_batch_size=self._sized.training.global_batch_size,
+            schedule_shift=first["schedule_shift"],
+        )
 
     def _take_in(self, saved: checkpoint.Saved) -> None:
         self._saved, self._is_saved, self._sought = saved, True, True
@@ -437,7 +466,7 @@ class Trial(tune.Trainable):
         self._crew.group.dissolve()
         self._given = os.path.abspath(checkpoint_dir)
         self._sought = False
-        self._seek()                    # now: Tune removes the folder
+        self._seek()  # now: Tune removes the folder
         self._failure = None
 
     @contextlib.contextmanager
@@ -448,7 +477,7 @@ class Trial(tune.Trainable):
         except CheckpointError:
             self._board.end(self.trial_id)
             raise
-        except OSError as error:        # where Tune copies it to
+        except OSError as error:  # where Tune copies it to
             if error.errno not in LASTING:
                 raise
             self._board.end(self.trial_id)
@@ -476,5 +505,7 @@ def _refuse_pickle(given: Any) -> None:
     filesystem, path = (fs.LocalFileSystem(), given) if isinstance(given, str) else (given.filesystem, given.path)
     pickled = f"{path}/{_DICT_CHECKPOINT_FILE_NAME}"
     if filesystem.get_file_info(pickled).type != fs.FileType.NotFound:
-        raise CheckpointError(f"{pickled} is there, which raymx never writes, and Tune would run code out of it: "
-                              "remove it if you know where it comes from, or go on from another checkpoint")
+        raise CheckpointError(
+            f"{pickled} is there, which raymx never writes, and Tune would run code out of it: "
+            "remove it if you know where it comes from, or go on from another checkpoint"
+        )

@@ -24,9 +24,9 @@ from raymx.search import domain
 from raymx.space import Axis, Point, Space, verdict
 from raymx.watch import Watch
 
-TIME = "epoch"                  # what trials are compared by
-YIELD_S = 10.0                  # at most, for others to be placed
-NONE_PENDING = -1               # Tune takes 0 for its own default
+TIME = "epoch"  # what trials are compared by
+YIELD_S = 10.0  # at most, for others to be placed
+NONE_PENDING = -1  # Tune takes 0 for its own default
 PERTURBATION_TRIES = 20
 
 
@@ -34,14 +34,14 @@ class Fair:
     """What raymx adds to a trial scheduler of Tune's: a trial whose loss is no number any more is stopped; and between
     two trials the warm processes are given up when another job has been waiting for their place."""
 
-    _yields_until = 0.0         # while it gives others the time to be placed
+    _yields_until = 0.0  # while it gives others the time to be placed
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        if not trial.is_finished():     # else of a run that is resumed: others would wait for its results
-            super().on_trial_add(tune_controller, trial)                            # type: ignore[misc]
+        if not trial.is_finished():  # else of a run that is resumed: others would wait for its results
+            super().on_trial_add(tune_controller, trial)  # type: ignore[misc]
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        decision: str = super().on_trial_result(tune_controller, trial, result)     # type: ignore[misc]
+        decision: str = super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
         if diverged(result):
             decision = TrialScheduler.STOP
         at_its_end = result.get(TIME, 0) >= trial.config["experiment"]["training"]["epochs"]
@@ -50,7 +50,7 @@ class Fair:
         return decision
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
-        super().on_trial_complete(tune_controller, trial, result)                   # type: ignore[misc]
+        super().on_trial_complete(tune_controller, trial, result)  # type: ignore[misc]
         yields = must_yield(*trial.config["cluster"]["yields"])
         tune_controller._reuse_actors = not yields
         if yields:
@@ -64,7 +64,7 @@ class Fair:
                 return None
             self._yields_until = 0.0
             tune_controller._tune_controller.update_max_pending_trials()
-        return super().choose_trial_to_run(tune_controller)                         # type: ignore[misc]
+        return super().choose_trial_to_run(tune_controller)  # type: ignore[misc]
 
 
 class FairFIFO(Fair, FIFOScheduler):
@@ -91,18 +91,18 @@ class FairPBT(Fair, PopulationBasedTraining):
     """Clones the best trials in place of the worst, with other settings, all in step with each other."""
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        PopulationBasedTraining.on_trial_add(self, tune_controller, trial)      # it wants to know finished ones too
+        PopulationBasedTraining.on_trial_add(self, tune_controller, trial)  # it wants to know finished ones too
         if trial.is_finished():
             tune_controller._tune_controller._live_trials.discard(trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         decision = super().on_trial_result(tune_controller, trial, result)
-        self._go_on_without(tune_controller, None)      # in a run that is resumed the next step may lie behind them
+        self._go_on_without(tune_controller, None)  # in a run that is resumed the next step may lie behind them
         return decision
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_error(tune_controller, trial)
-        tune_controller._live_trials.discard(trial)     # Tune leaves it in, and the others would wait for it
+        tune_controller._live_trials.discard(trial)  # Tune leaves it in, and the others would wait for it
         self._go_on_without(tune_controller, trial)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
@@ -139,8 +139,14 @@ def trial_scheduler(experiment: Experiment) -> TrialScheduler:
         # Not in step with each other, trials that share a place can go on for ever: a bad one is cloned from a paused
         # one, falls behind it, and is chosen to run before it again.
         mutations = {"point": {"axes": {axis.key: _mutations(axis) for axis in Space(experiment).axes}}}
-        return FairPBT(time_attr=TIME, perturbation_interval=chosen.perturbation_epochs, hyperparam_mutations=mutations,
-                       custom_explore_fn=_Explore(sweep.seed), synch=True, require_attrs=False)
+        return FairPBT(
+            time_attr=TIME,
+            perturbation_interval=chosen.perturbation_epochs,
+            hyperparam_mutations=mutations,
+            custom_explore_fn=_Explore(sweep.seed),
+            synch=True,
+            require_attrs=False,
+        )
     return FairFIFO()
 
 

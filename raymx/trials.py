@@ -40,7 +40,7 @@ class Record:
     started: float = 0.0
     ended: float | None = None
     wall_s: float = 0.0
-    since: float | None = None          # it holds its place since then
+    since: float | None = None  # it holds its place since then
 
     def begun(self, now: float) -> Record:
         return replace(self, state="running", started=self.started or now, ended=None, error=None, since=now)
@@ -52,14 +52,28 @@ class Record:
     def as_dict(self) -> dict[str, Any]:
         one = self.experiment
         return {
-            "trial_id": self.trial_id, "cell": self.cell, "repeat": self.repeat, "seed": one.training.seed,
-            "axes": dict(self.axes), "state": self.state, "error": self.error, "started": self.started,
-            "ended": self.ended, "wall_s": self.wall_s, "cpus": self.cpus, "gpus": self.gpus,
-            "epochs": one.training.epochs, "peak_lr": schedule.from_experiment(one, 1).peak,
-            "lr_factor": rules.batch_factor(one), "global_batch_size": one.training.global_batch_size,
-            "num_workers": one.resources.min_workers, "kvstore_type": rules.resolved_store_type(one),
-            "dtype": one.precision.dtype, "notes": rules.notes(one),
-            "compression": label(one.kvstore.compression.model_dump())}
+            "trial_id": self.trial_id,
+            "cell": self.cell,
+            "repeat": self.repeat,
+            "seed": one.training.seed,
+            "axes": dict(self.axes),
+            "state": self.state,
+            "error": self.error,
+            "started": self.started,
+            "ended": self.ended,
+            "wall_s": self.wall_s,
+            "cpus": self.cpus,
+            "gpus": self.gpus,
+            "epochs": one.training.epochs,
+            "peak_lr": schedule.from_experiment(one, 1).peak,
+            "lr_factor": rules.batch_factor(one),
+            "global_batch_size": one.training.global_batch_size,
+            "num_workers": one.resources.min_workers,
+            "kvstore_type": rules.resolved_store_type(one),
+            "dtype": one.precision.dtype,
+            "notes": rules.notes(one),
+            "compression": label(one.kvstore.compression.model_dump()),
+        }
 
 
 class Trials:
@@ -82,8 +96,10 @@ class Trials:
         before = results.read_json(self._storage, self._folder, results.SWEEP)
         self._started = before.get("started", self._started)
         if self._space.searched:
-            self._cells = [Cell(one["cell"], one["axes"], one["reason"] or "", tuple(one["notes"]))
-                           for one in before.get("cells", [])]
+            self._cells = [
+                Cell(one["cell"], one["axes"], one["reason"] or "", tuple(one["notes"]))
+                for one in before.get("cells", [])
+            ]
         self._write_sweep()
 
     def add_cell(self, cell: Cell) -> None:
@@ -94,11 +110,18 @@ class Trials:
     def _write_sweep(self) -> None:
         sweep, (metric, mode) = self._prepared.base.sweep, results.best_metric(self._prepared.base)
         price = {"CPU": sweep.price_per_hour.cpu, "GPU": sweep.price_per_hour.gpu}
-        self._write(results.SWEEP, {
-            "objective": {"metric": metric, "mode": mode}, "axes": [axis.as_dict() for axis in self._space.axes],
-            "cells": [_cell(cell) for cell in self._cells],
-            "repeats": sweep.repeats, "trials_planned": self._prepared.trials, "started": self._started,
-            "price_per_hour": price if any(price.values()) else None})
+        self._write(
+            results.SWEEP,
+            {
+                "objective": {"metric": metric, "mode": mode},
+                "axes": [axis.as_dict() for axis in self._space.axes],
+                "cells": [_cell(cell) for cell in self._cells],
+                "repeats": sweep.repeats,
+                "trials_planned": self._prepared.trials,
+                "started": self._started,
+                "price_per_hour": price if any(price.values()) else None,
+            },
+        )
 
     def begun(self, trial_id: str, folder: str, config: Mapping[str, Any]) -> Record:
         """A trial has its place, for the first time or again; its config may have changed since."""
@@ -137,8 +160,12 @@ class Trials:
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         """A file that cannot be written now is a warning, and is written with the next change."""
         try:
-            results.write(self._storage, os.path.join(self._folder, os.path.dirname(name)), os.path.basename(name),
-                          json.dumps(content, indent=1) + "\n")
+            results.write(
+                self._storage,
+                os.path.join(self._folder, os.path.dirname(name)),
+                os.path.basename(name),
+                json.dumps(content, indent=1) + "\n",
+            )
         except ExperimentError as error:
             self._problem = str(error)
 
@@ -149,5 +176,10 @@ class Trials:
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
-    return {"cell": cell.number, "axes": dict(cell.point), "verdict": "skipped" if cell.reason else "planned",
-            "reason": cell.reason or None, "notes": list(cell.notes)}
+    return {
+        "cell": cell.number,
+        "axes": dict(cell.point),
+        "verdict": "skipped" if cell.reason else "planned",
+        "reason": cell.reason or None,
+        "notes": list(cell.notes),
+    }

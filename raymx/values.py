@@ -44,17 +44,22 @@ def show(value: object) -> str:
 
 # Types of values: the description is what a message says is allowed.
 
+
 def as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
 def one_of(known: tuple[str, ...], provider: str) -> AfterValidator:
     """A name out of ``known``, or ``module:name`` for the user's own."""
+
     def check(value: str) -> str:
         if value in known or names.REFERENCE.fullmatch(value):
             return value
-        raise ValueError(f"{provider} has no such name{did_you_mean(value, known) or '.'}"
-                         f" Use module:name for one of your own, or one of {', '.join(known)}")
+        raise ValueError(
+            f"{provider} has no such name{did_you_mean(value, known) or '.'}"
+            f" Use module:name for one of your own, or one of {', '.join(known)}"
+        )
+
     return AfterValidator(check)
 
 
@@ -79,10 +84,16 @@ Number = Annotated[float, Field(description="a number")]
 Text = Annotated[str, Field(min_length=1, description="text")]
 Flag = Annotated[bool, Field(description="true or false")]
 AutoFlag = Annotated[Literal["auto"] | bool, Field(description="auto, true or false")]
-Paths = Annotated[Text | Annotated[tuple[Text, ...], Field(min_length=1)], BeforeValidator(as_tuple),
-                  Field(description="a path, or a list of paths")]
-PerChannel = Annotated[float | tuple[float, ...], BeforeValidator(as_tuple),
-                       Field(description="a number, or a list with one number a channel")]
+Paths = Annotated[
+    Text | Annotated[tuple[Text, ...], Field(min_length=1)],
+    BeforeValidator(as_tuple),
+    Field(description="a path, or a list of paths"),
+]
+PerChannel = Annotated[
+    float | tuple[float, ...],
+    BeforeValidator(as_tuple),
+    Field(description="a number, or a list with one number a channel"),
+]
 
 
 def _env_text(name: str, value: object) -> object:
@@ -109,8 +120,12 @@ def _check_env(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-EnvVars = Annotated[dict[str, str], BeforeValidator(_env_texts), AfterValidator(_check_env),
-                    Field(description="a mapping of environment variables to their values")]
+EnvVars = Annotated[
+    dict[str, str],
+    BeforeValidator(_env_texts),
+    AfterValidator(_check_env),
+    Field(description="a mapping of environment variables to their values"),
+]
 
 
 class Section(BaseModel):

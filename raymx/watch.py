@@ -29,28 +29,28 @@ from raymx.interrupt import Interrupt
 from raymx.trials import State, Trials
 
 LOOK_S = 0.25
-ROOM_S = 10.0           # for a trial to be placed; then the user is told what it waits for
+ROOM_S = 10.0  # for a trial to be placed; then the user is told what it waits for
 # For Tune's Trial.max_failures: it starts a trial again that was lost. What else fails, the trial sees to itself.
 LAST, FOR_EVER = 0, -1
-RESTARTS_IN_ONE_PLACE = 10   # with no checkpoint in between: the next failure is the last
-SAVE_GRACE_S = 5.0      # for a trial to come to its next step's end and save; then it ends without
+RESTARTS_IN_ONE_PLACE = 10  # with no checkpoint in between: the next failure is the last
+SAVE_GRACE_S = 5.0  # for a trial to come to its next step's end and save; then it ends without
 
 
 class Watch:
     """A context: its thread runs inside it, and Tune's callbacks report to it."""
 
-    current: Watch | None = None        # for the callbacks, which Tune pickles
+    current: Watch | None = None  # for the callbacks, which Tune pickles
 
     def __init__(self, run_id: str, display: Display, interrupt: Interrupt, trials: Trials, needs: str) -> None:
         """``needs`` says what the run waits for when the cluster has no room yet."""
         self._display, self._interrupt, self._board, self._needs = display, interrupt, Board(run_id), needs
         self._written = trials
-        self._trials: dict[str, Any] = {}           # Tune's own, by id
-        self._noted: dict[str, int] = {}            # notes of each trial that were shown
-        self._restarts: dict[str, tuple[list[int], int]] = {}   # how far each was, and how often it was lost there
-        self._given_up: set[str] = set()            # trials that are not started again
-        self._stopped: set[str] = set()             # by the trial scheduler, before their end
-        self._saving: set[str] = set()              # trials whose checkpoint Ctrl-C waits for
+        self._trials: dict[str, Any] = {}  # Tune's own, by id
+        self._noted: dict[str, int] = {}  # notes of each trial that were shown
+        self._restarts: dict[str, tuple[list[int], int]] = {}  # how far each was, and how often it was lost there
+        self._given_up: set[str] = set()  # trials that are not started again
+        self._stopped: set[str] = set()  # by the trial scheduler, before their end
+        self._saving: set[str] = set()  # trials whose checkpoint Ctrl-C waits for
         self._left, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._look, daemon=True, name="raymx-watch")
         self._asked_at = 0.0
@@ -58,7 +58,7 @@ class Watch:
     def __enter__(self) -> Watch:
         self._board.clear()
         self._board.watch()
-        signal.signal(signal.SIGUSR1, lambda *_: None)      # it would end the process until Tune has its own handler
+        signal.signal(signal.SIGUSR1, lambda *_: None)  # it would end the process until Tune has its own handler
         self._thread.start()
         self._interrupt.listen(True)
         Watch.current = self
@@ -68,7 +68,7 @@ class Watch:
         self._interrupt.listen(False)
         self._left.set()
         self._thread.join()
-        with contextlib.suppress(Exception):        # Ray may be gone already
+        with contextlib.suppress(Exception):  # Ray may be gone already
             self._board.clear()
         Watch.current = None
 
@@ -108,7 +108,7 @@ class Watch:
     def on_error(self, trial: Any) -> None:
         """The trial has failed for good."""
         self.on_end(trial)
-        if trial.trial_id not in self._written.records:     # it failed before it had its place
+        if trial.trial_id not in self._written.records:  # it failed before it had its place
             self._begun(trial)
         self._over(trial.trial_id, "failed", str(results.root_cause(_error_of(trial)) or "no reason is known"))
 
@@ -154,7 +154,7 @@ class Watch:
             if not self._trials and time.monotonic() - begun > ROOM_S:
                 self._display.warnings([f"waiting for room in the cluster: {self._needs}; free now: {free()}"], "note")
                 begun = math.inf
-            with contextlib.suppress(Exception):    # a look that failed is tried again
+            with contextlib.suppress(Exception):  # a look that failed is tried again
                 self._look_once()
 
     def _look_once(self) -> None:
@@ -166,13 +166,13 @@ class Watch:
             self._saving = {trial_id for trial_id, phase in phases.items() if phase == "training"}
             self._ask_to_stop()
         elif self._asked_at and (not self._saving or time.monotonic() - self._asked_at > SAVE_GRACE_S):
-            self._end_tune()        # again and again: Tune may not listen yet
+            self._end_tune()  # again and again: Tune may not listen yet
 
     def _running(self) -> list[str]:
         return [trial_id for trial_id in list(self._trials) if self._written.records[trial_id].state == "running"]
 
     def _show(self, trial_id: str) -> str:
-        if self._board.take_end(trial_id):          # it is about to fail, and has tried all it could itself
+        if self._board.take_end(trial_id):  # it is about to fail, and has tried all it could itself
             self._give_up(trial_id)
         progress = self._show_messages(trial_id)
         self._display.progress(trial_id, progress)
@@ -192,8 +192,11 @@ class Watch:
     def _ask_to_stop(self) -> None:
         self._board.request_stop()
         self._asked_at = time.monotonic()
-        self._display.say("stopping: saving a checkpoint (Ctrl-C again to stop at once)" if self._saving
-                          else "stopping: nothing was trained since the last checkpoint")
+        self._display.say(
+            "stopping: saving a checkpoint (Ctrl-C again to stop at once)"
+            if self._saving
+            else "stopping: nothing was trained since the last checkpoint"
+        )
 
     def _end_tune(self) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -205,7 +208,7 @@ def _error_of(trial: Any) -> Any:
     try:
         with open(trial.pickled_error_file, "rb") as file:
             return cloudpickle.load(file)
-    except Exception:           # no file, or an exception that cannot be unpickled here
+    except Exception:  # no file, or an exception that cannot be unpickled here
         return trial.get_error()
 
 
@@ -238,8 +241,9 @@ class TuneHooks(Callback):
         if Watch.current:
             Watch.current.on_pauses(trials)
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any],
-                        **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
         if Watch.current:
             Watch.current.on_row(result)
 

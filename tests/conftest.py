@@ -98,7 +98,8 @@ class TrialByHand:
         self.placement_group = placement_group(bundles, strategy="PACK")
         ray.get(self.placement_group.ready(), timeout=60)
         self._actor_class = ray.remote(Trial).options(
-            num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(self.placement_group, 0))
+            num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(self.placement_group, 0)
+        )
         self._actor: Any = None
 
     def begin(self, experiment: Any) -> TrialByHand:
@@ -106,8 +107,9 @@ class TrialByHand:
         from raymx.space import trial_config
 
         self._number += 1
-        config = trial_config(experiment, experiment.to_dict(), self.run_id,
-                              gpus=int(experiment.resources.gpus_per_worker))
+        config = trial_config(
+            experiment, experiment.to_dict(), self.run_id, gpus=int(experiment.resources.gpus_per_worker)
+        )
         if self._actor is None:
             self._actor = self._actor_class.remote(config=config)
         else:
@@ -156,7 +158,7 @@ class TrialByHand:
         while not rows[-1]["done"]:
             epoch = len(rows)
             row = self._disturbed(epoch, disturb[epoch]) if epoch in disturb else self.step()
-            if "__duplicate__" in row:      # the loop has returned: Tune's word for a row that adds nothing
+            if "__duplicate__" in row:  # the loop has returned: Tune's word for a row that adds nothing
                 break
             rows.append(row)
         return rows

@@ -19,10 +19,10 @@ import sys
 import time
 from collections import deque
 
-_NAME_IT, _OFFLOAD = 0x400454CA, 0x400454D0         # TUNSETIFF, TUNSETOFFLOAD
+_NAME_IT, _OFFLOAD = 0x400454CA, 0x400454D0  # TUNSETIFF, TUNSETOFFLOAD
 _TAP, _NO_PREFIX, _OFFLOAD_HEADER = 0x2, 0x1000, 0x4000
 _CHECKSUM_AND_LONG_TCP = 0x1 | 0x2 | 0x4
-_MOST_BYTES = 10 + 14 + 65536                       # the header for offloads, Ethernet's, and a packet
+_MOST_BYTES = 10 + 14 + 65536  # the header for offloads, Ethernet's, and a packet
 
 
 def card(name: str) -> int:
@@ -49,7 +49,7 @@ def carry(one: int, other: int, delay_s: float) -> None:
                     ways[end][1].append((time.monotonic() + delay_s, frame))
         for target, queue in ways.values():
             while queue and queue[0][0] <= time.monotonic():
-                with contextlib.suppress(OSError):      # a card that is down takes nothing
+                with contextlib.suppress(OSError):  # a card that is down takes nothing
                     os.write(target, queue.popleft()[1])
 
 

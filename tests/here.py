@@ -28,7 +28,7 @@ class Here:
 
     def __init__(self, folder: Path) -> None:
         self.mark = f"RAYMX_TEST={uuid.uuid4().hex}"
-        self.ray = tempfile.mkdtemp(prefix="rmx", dir="/tmp")      # short: Ray has sockets in it
+        self.ray = tempfile.mkdtemp(prefix="rmx", dir="/tmp")  # short: Ray has sockets in it
         self.storage = folder / "runs"
         self.storage.mkdir()
         clean = {key: text for key, text in os.environ.items() if not key.startswith("RAY")}
@@ -36,8 +36,15 @@ class Here:
         self.environment = {**clean, name: value, "RAY_TMPDIR": self.ray}
 
     def python(self, code: str, **more: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen([sys.executable, "-c", code], env=self.environment, text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, **more)
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            **more,
+        )
 
     def run(self, code: str, timeout_s: float = 200) -> str:
         """What the code prints; each piece of code is a process of its own."""
@@ -47,8 +54,15 @@ class Here:
         return out
 
     def submit(self, *arguments: object, timeout_s: float = 200) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "raymx.submit", *map(str, arguments)], env=self.environment,
-                              text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout_s, check=False)
+        return subprocess.run(
+            [sys.executable, "-m", "raymx.submit", *map(str, arguments)],
+            env=self.environment,
+            text=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=timeout_s,
+            check=False,
+        )
 
     def submitted(self, *arguments: object) -> str:
         """The id of a run of the small experiment."""
@@ -57,7 +71,7 @@ class Here:
         return re.findall(r"submitted (\S+)", done.stdout)[0]
 
     def view(self, run_id: str) -> dict[str, Any]:
-        code = (f"import raymx, json; view = raymx.attach({run_id!r}).view(); print(json.dumps(view.as_dict()))")
+        code = f"import raymx, json; view = raymx.attach({run_id!r}).view(); print(json.dumps(view.as_dict()))"
         return dict(json.loads(self.run(code)))
 
     def until(self, run_id: str, reached: Any) -> dict[str, Any]:

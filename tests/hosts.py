@@ -27,9 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 NETWORK = "10.213.0"
 CARD = "eth0"
 BRIDGE = "switch0"
-BURST_BYTES = 128 * 1024        # more than one packet of the card's, which may have 64 KiB: tbf cuts longer ones up
-_ALL_SPACES = 0x20000 | 0x20000000 | 0x40000000 | 0x4000000 | 0x8000000     # CLONE_NEW: NS, PID, NET, UTS, IPC
-_PARENT_DEATH = 1               # prctl's PR_SET_PDEATHSIG
+BURST_BYTES = 128 * 1024  # more than one packet of the card's, which may have 64 KiB: tbf cuts longer ones up
+_ALL_SPACES = 0x20000 | 0x20000000 | 0x40000000 | 0x4000000 | 0x8000000  # CLONE_NEW: NS, PID, NET, UTS, IPC
+_PARENT_DEATH = 1  # prctl's PR_SET_PDEATHSIG
 _START_S, _END_S = 20.0, 20.0
 
 # Becomes a host's init, which ends with its standard input. Orphans that end vanish, since their signal is ignored.
@@ -58,8 +58,15 @@ def why_not() -> str | None:
             return f"hosts made of namespaces need the program {program}"
     try:
         with tempfile.TemporaryDirectory() as scratch, lan(Path(scratch), 2) as (one, other):
-            one.run([sys.executable, "-c", f"import socket; s = socket.socket(); s.settimeout(5); "
-                     f"assert s.connect_ex(('{other.address}', 9)) == 111"], timeout_s=30)
+            one.run(
+                [
+                    sys.executable,
+                    "-c",
+                    f"import socket; s = socket.socket(); s.settimeout(5); "
+                    f"assert s.connect_ex(('{other.address}', 9)) == 111",
+                ],
+                timeout_s=30,
+            )
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         return f"namespaces are not permitted here: {error}"
     return None
@@ -74,12 +81,13 @@ class Host:
         self._boot: subprocess.Popen[bytes] | None = None
         self._relay: subprocess.Popen[bytes] | None = None
         self._init, self._rate_mbit = 0, 0.0
-        self.network = self._processes = "none yet"     # its namespaces
+        self.network = self._processes = "none yet"  # its namespaces
 
     # What runs in it
 
-    def popen(self, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT,
-              **options: Any) -> subprocess.Popen[Any]:
+    def popen(
+        self, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT, **options: Any
+    ) -> subprocess.Popen[Any]:
         """Start a command. SIGINT and SIGTERM sent to the result reach it; killing the result kills it.
 
         ``env`` is added to this process's environment, which lacks what only concerns this process's own Ray.
@@ -89,15 +97,17 @@ class Host:
         command = [sys.executable, "-I", __file__, str(self._init), str(cwd), *map(str, argv)]
         return subprocess.Popen(command, env=inherited | home | dict(env or {}), **options)
 
-    def run(self, argv: Sequence[str | Path], timeout_s: float, env: Mapping[str, str] | None = None,
-            check: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, argv: Sequence[str | Path], timeout_s: float, env: Mapping[str, str] | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; its output as text. Raises RuntimeError with the output, TimeoutExpired."""
-        with self.popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                        text=True) as process:
+        with self.popen(
+            argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
             try:
                 out, err = process.communicate(timeout=timeout_s)
             except BaseException:
-                process.kill()      # else leaving the block waits for it
+                process.kill()  # else leaving the block waits for it
                 raise
         if check and process.returncode:
             raise RuntimeError(f"{self.name}: {' '.join(map(str, argv))} gave {process.returncode}\n{out}\n{err}")
@@ -113,7 +123,7 @@ class Host:
             self._relay.kill()
             self._relay.wait()
         if self._boot is not None:
-            self._boot.kill()       # which ends its init, and that everything else
+            self._boot.kill()  # which ends its init, and that everything else
             self._boot.wait()
             _wait_empty({self.network, self._processes})
 
@@ -148,8 +158,7 @@ class Host:
 
     def start(self, hosts: Mapping[str, str], keep: Sequence[Path]) -> None:
         """Make it; ``hosts`` are the names and addresses of all, ``keep`` folders that are the same in all."""
-        script = _INIT.format(mounts="\n".join(self._mounts(hosts, keep)), name=self.name,
-                              python=sys.executable)
+        script = _INIT.format(mounts="\n".join(self._mounts(hosts, keep)), name=self.name, python=sys.executable)
         spaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
         self._boot = _start(self.name, ["unshare", *spaces, "--fork", "--kill-child", "sh", "-c", script])
         self._init = int(Path(f"/proc/{self._boot.pid}/task/{self._boot.pid}/children").read_text())
@@ -160,7 +169,7 @@ class Host:
         """Shell commands for a private /tmp and home, in which the kept folders are found under their own paths."""
         into, over = [], []
         places = zip(_own_places(), (self._folder / "tmp", self.home), strict=True)
-        for place, own in sorted(places, key=lambda pair: pair[0] in self._folder.parents):     # what hides it is last
+        for place, own in sorted(places, key=lambda pair: pair[0] in self._folder.parents):  # what hides it is last
             own.mkdir(parents=True)
             for path in (path for path in keep if place in path.parents):
                 (own / path.relative_to(place)).mkdir(parents=True, exist_ok=True)
@@ -180,16 +189,26 @@ class Host:
 
     def _plug_relay(self, ms: float) -> None:
         script = Path(__file__).with_name("delayed_link.py")
-        command = [*_enter(self._switch, "net"), sys.executable, "-I", str(script), self._port, CARD, str(self._init),
-                   str(ms)]
+        command = [
+            *_enter(self._switch, "net"),
+            sys.executable,
+            "-I",
+            str(script),
+            self._port,
+            CARD,
+            str(self._init),
+            str(ms),
+        ]
         self._relay = _start(f"the delay of {self.name}", command)
         self._settle()
 
     def _settle(self) -> None:
         self._at_switch(f"ip link set {self._port} master {BRIDGE} && ip link set {self._port} up")
-        hardware = f"02:00:00:00:00:{int(self.address.rpartition('.')[2]):02x}"     # the same after each change
-        self._inside(f"ip link set {CARD} address {hardware} && ip address add {self.address}/24 dev {CARD} && "
-                     f"ip link set {CARD} up && ip route add default dev {CARD}")
+        hardware = f"02:00:00:00:00:{int(self.address.rpartition('.')[2]):02x}"  # the same after each change
+        self._inside(
+            f"ip link set {CARD} address {hardware} && ip address add {self.address}/24 dev {CARD} && "
+            f"ip link set {CARD} up && ip route add default dev {CARD}"
+        )
 
     def _unplug(self) -> None:
         if self._relay is not None:
@@ -266,8 +285,9 @@ def _in_spaces(spaces: set[str]) -> dict[int, str]:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if spaces & {os.readlink(folder / "ns" / space) for space in ("pid", "net")}:
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(
-                    errors="replace").strip()
+                found[int(folder.name)] = (
+                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                )
     return found
 
 
@@ -286,9 +306,9 @@ def _enter_and_run(init: int, cwd: str, argv: list[str]) -> int:
     if libc.setns(descriptor, _ALL_SPACES):
         raise OSError(ctypes.get_errno(), "setns")
     os.close(descriptor)
-    child = os.fork()       # only children are in the other process namespace
+    child = os.fork()  # only children are in the other process namespace
     if not child:
-        os.setsid()         # Ctrl-C in a terminal reaches it once, from this process
+        os.setsid()  # Ctrl-C in a terminal reaches it once, from this process
         libc.prctl(_PARENT_DEATH, signal.SIGKILL)
         os.chdir(cwd)
         os.execvp(argv[0], argv)

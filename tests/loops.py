@@ -38,8 +38,9 @@ def push_fixed(ctx: Any) -> None:
         for grad in weight.list_grad():
             grad[:] = mx.nd.array([0.6, -0.6, 0.3, -0.01], ctx=grad.context)
         trainer.step()
-        came_back = (weight.list_data() if ctx.experiment.kvstore.update_on_kvstore is not False
-                     else weight.list_grad())[0].asnumpy()
+        came_back = (
+            weight.list_data() if ctx.experiment.kvstore.update_on_kvstore is not False else weight.list_grad()
+        )[0].asnumpy()
         ctx.report({f"value_{i}": float(value) for i, value in enumerate(came_back)})
 
 
@@ -202,6 +203,7 @@ def hangs_once(ctx: Any) -> None:
 
 def fails_once(ctx: Any) -> None:
     """Rank 1 raises in its third step, in the first generation."""
+
     def fail() -> None:
         raise OSError("the file server is away")
 

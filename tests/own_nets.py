@@ -34,7 +34,7 @@ class _BreaksHybrid(gluon.HybridBlock):
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         if F.__name__.endswith("symbol"):
-            x.asnumpy()         # what an imperative net may do, and a symbol cannot
+            x.asnumpy()  # what an imperative net may do, and a symbol cannot
         return self.dense(x)
 
 

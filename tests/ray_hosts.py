@@ -18,8 +18,18 @@ def start(hosts: Sequence[Host], cpus: Sequence[float], env: Mapping[str, str] |
     """Start Ray on all of them, the head on the first, with so many logical CPUs; ``env`` is for Ray's settings."""
     head, *others = hosts
     head.run([RAY, "get-auth-token", "--generate"], START_TIMEOUT_S)
-    head.run([RAY, "start", "--head", f"--node-ip-address={head.address}", f"--num-cpus={cpus[0]}",
-              "--include-dashboard=false"], START_TIMEOUT_S, {**TOKEN, **(env or {})})
+    head.run(
+        [
+            RAY,
+            "start",
+            "--head",
+            f"--node-ip-address={head.address}",
+            f"--num-cpus={cpus[0]}",
+            "--include-dashboard=false",
+        ],
+        START_TIMEOUT_S,
+        {**TOKEN, **(env or {})},
+    )
     for host, number in zip(others, cpus[1:], strict=True):
         join(host, head, number, env)
 
@@ -29,5 +39,8 @@ def join(host: Host, head: Host, cpus: float, env: Mapping[str, str] | None = No
     token = Path(".ray") / "auth_token"
     (host.home / token).parent.mkdir(exist_ok=True)
     (host.home / token).write_text((head.home / token).read_text())
-    host.run([RAY, "start", f"--address={head.address}:6379", f"--node-ip-address={host.address}",
-              f"--num-cpus={cpus}"], START_TIMEOUT_S, {**TOKEN, **(env or {})})
+    host.run(
+        [RAY, "start", f"--address={head.address}:6379", f"--node-ip-address={host.address}", f"--num-cpus={cpus}"],
+        START_TIMEOUT_S,
+        {**TOKEN, **(env or {})},
+    )

@@ -187,8 +187,10 @@ def test_no_colours_is_the_identity() -> None:
 
 
 def test_gray_has_brightness_and_contrast_only() -> None:
-    both = [colour_matrix(a, generator(1, 2, 3), (100.0,)) for a in (
-        Augment(**COLOURS), Augment(brightness=COLOURS["brightness"], contrast=COLOURS["contrast"]))]
+    both = [
+        colour_matrix(a, generator(1, 2, 3), (100.0,))
+        for a in (Augment(**COLOURS), Augment(brightness=COLOURS["brightness"], contrast=COLOURS["contrast"]))
+    ]
     assert both[0].shape == (1, 2)
     assert np.array_equal(*both)
     gray = colour_matrix(Augment(**COLOURS).model_copy(update={"hue": 0.0, "pca_noise": 0.0}), generator(1, 2, 3), MEAN)

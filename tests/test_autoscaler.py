@@ -16,10 +16,14 @@ from raymx.cluster.placement import NodeResources
 
 HEAD = NodeResources("head", 0, 0)
 CONFIG: dict[str, Any] = {
-    "max_workers": 5, "head_node_type": "head", "available_node_types": {
+    "max_workers": 5,
+    "head_node_type": "head",
+    "available_node_types": {
         "head": {"resources": {"CPU": 0}, "max_workers": 0},
         "gpu": {"resources": {"CPU": 8, "GPU": 1}, "min_workers": 1, "max_workers": 2},
-        "cpu": {"resources": {"CPU": 8}, "max_workers": 4}}}
+        "cpu": {"resources": {"CPU": 8}, "max_workers": 4},
+    },
+}
 
 
 def sizes(found: list[NodeResources]) -> list[tuple[float, float]]:
@@ -37,8 +41,13 @@ def test_what_lives_is_not_added_again() -> None:
 
 
 def test_types_of_equal_size_count_together() -> None:
-    spot = {**CONFIG, "available_node_types": {**CONFIG["available_node_types"], "spot": {
-        "resources": {"CPU": 8, "GPU": 1}, "max_workers": 1}}}
+    spot = {
+        **CONFIG,
+        "available_node_types": {
+            **CONFIG["available_node_types"],
+            "spot": {"resources": {"CPU": 8, "GPU": 1}, "max_workers": 1},
+        },
+    }
     assert sizes(autoscaler.could_add(spot, [HEAD])).count((8, 1)) == 3
 
 
@@ -55,24 +64,41 @@ def test_joining(living: int, missing: int) -> None:
 
 def test_joining_of_nodes_of_unknown_size() -> None:
     """Provider local: the list of hosts says how many there are, and nothing of their size."""
-    config = {"max_workers": 2, "available_node_types": {"local.cluster.node": {
-        "resources": {}, "min_workers": 2, "max_workers": 2}}}
+    config = {
+        "max_workers": 2,
+        "available_node_types": {"local.cluster.node": {"resources": {}, "min_workers": 2, "max_workers": 2}},
+    }
     assert autoscaler.joining(config, 1) == 2
     assert autoscaler.could_add(config, [HEAD]) == []
 
 
-HEAD_ID = "f" * 51 + "00000"      # what Ray's provider takes for the head
-CLOUD = {       # Ray's own pretended one: nodes are processes of this host
-    "cluster_name": "pretended", "max_workers": 1, "upscaling_speed": 1.0, "idle_timeout_minutes": 1,
-    "provider": {"type": "external", "launch_multiple": True, "head_node_id": HEAD_ID,     # Ray's type lacks a file
-                 "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"},
+HEAD_ID = "f" * 51 + "00000"  # what Ray's provider takes for the head
+CLOUD = {  # Ray's own pretended one: nodes are processes of this host
+    "cluster_name": "pretended",
+    "max_workers": 1,
+    "upscaling_speed": 1.0,
+    "idle_timeout_minutes": 1,
+    "provider": {
+        "type": "external",
+        "launch_multiple": True,
+        "head_node_id": HEAD_ID,  # Ray's type lacks a file
+        "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
+    },
     "head_node_type": "ray.head.default",
-    "available_node_types": {"ray.head.default": {"resources": {"CPU": 1}, "node_config": {}, "max_workers": 0},
-                             "worker": {"resources": {"CPU": 8}, "node_config": {}, "min_workers": 0,
-                                        "max_workers": 1}},
-    "auth": {}, "file_mounts": {}, "cluster_synced_files": [], "initialization_commands": [], "setup_commands": [],
-    "head_setup_commands": [], "worker_setup_commands": [], "head_start_ray_commands": [],
-    "worker_start_ray_commands": []}
+    "available_node_types": {
+        "ray.head.default": {"resources": {"CPU": 1}, "node_config": {}, "max_workers": 0},
+        "worker": {"resources": {"CPU": 8}, "node_config": {}, "min_workers": 0, "max_workers": 1},
+    },
+    "auth": {},
+    "file_mounts": {},
+    "cluster_synced_files": [],
+    "initialization_commands": [],
+    "setup_commands": [],
+    "head_setup_commands": [],
+    "worker_setup_commands": [],
+    "head_start_ray_commands": [],
+    "worker_start_ray_commands": [],
+}
 
 
 @pytest.mark.ray
@@ -86,12 +112,30 @@ def test_a_run_makes_the_cluster_grow(tmp_path: Path) -> None:
     with lan(tmp_path, 1, shared=tmp_path) as (host,):
         environment = {"PATH": f"{Path(python).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
         (tmp_path / "cloud.json").write_text(json.dumps(CLOUD))
-        cloud = {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_enable_autoscaler_v2": "1",
-                 "RAY_CLOUD_INSTANCE_ID": HEAD_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID}
-        host.run(["ray", "start", "--head", "--num-cpus=1", f"--autoscaling-config={tmp_path / 'cloud.json'}"], 120,
-                 environment | cloud)
-        run = [python, "-m", "raymx.run", EXPERIMENTS / "fashion_mnist.yaml", "--address", "auto", "--num-epochs", "1",
-               "--storage-path", tmp_path / "runs"]
+        cloud = {
+            "RAY_FAKE_CLUSTER": "1",
+            "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+            "RAY_enable_autoscaler_v2": "1",
+            "RAY_CLOUD_INSTANCE_ID": HEAD_ID,
+            "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID,
+        }
+        host.run(
+            ["ray", "start", "--head", "--num-cpus=1", f"--autoscaling-config={tmp_path / 'cloud.json'}"],
+            120,
+            environment | cloud,
+        )
+        run = [
+            python,
+            "-m",
+            "raymx.run",
+            EXPERIMENTS / "fashion_mnist.yaml",
+            "--address",
+            "auto",
+            "--num-epochs",
+            "1",
+            "--storage-path",
+            tmp_path / "runs",
+        ]
         done = host.run(run, 200, {**environment, "PYTHONPATH": str(ROOT)})
         assert "so its autoscaler starts more: the run needs 8 CPU" in done.stdout
         assert "finished after" in done.stdout

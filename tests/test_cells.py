@@ -15,13 +15,18 @@ from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError, PlacementError
 
 
-def experiment(space: dict[str, Any], resources: dict[str, Any] | None = None, cpus: object = 1,
-               **sweep: Any) -> Experiment:
+def experiment(
+    space: dict[str, Any], resources: dict[str, Any] | None = None, cpus: object = 1, **sweep: Any
+) -> Experiment:
     """A trial of two workers needs 6 CPUs."""
-    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10},
-           "data": {"train": "a", "image_shape": [3, 8, 8], "cpus": cpus},
-           "kvstore": {"type": "dist_sync"}, "resources": {"workers": 2, **(resources or {})},
-           "sweep": {"space": space, **sweep}}
+    raw = {
+        "name": "tiny",
+        "model": {"net": "alexnet", "classes": 10},
+        "data": {"train": "a", "image_shape": [3, 8, 8], "cpus": cpus},
+        "kvstore": {"type": "dist_sync"},
+        "resources": {"workers": 2, **(resources or {})},
+        "sweep": {"space": space, **sweep},
+    }
     return parse_experiment(raw, "/")
 
 
@@ -63,12 +68,16 @@ def test_a_run_without_a_sweep_raises_its_own_error() -> None:
     assert prepared(experiment({}), nodes(8)).trials == 1
 
 
-@pytest.mark.parametrize(("cpus", "at_once", "spare"), [
-    ((8,), 1, 0),               # one node: one trial, and nothing to keep away
-    ((8, 8), 2, 0),             # two of 6 CPUs never share one of 8
-    ((16, 16), 2, 3),           # 9 CPUs each: no two on one node
-    ((16, 16, 8), 2, 3),        # a trial that is made larger does not fit on the small one
-    ((3, 3, 3), 1, 0)])         # a trial over two nodes
+@pytest.mark.parametrize(
+    ("cpus", "at_once", "spare"),
+    [
+        ((8,), 1, 0),  # one node: one trial, and nothing to keep away
+        ((8, 8), 2, 0),  # two of 6 CPUs never share one of 8
+        ((16, 16), 2, 3),  # 9 CPUs each: no two on one node
+        ((16, 16, 8), 2, 3),  # a trial that is made larger does not fit on the small one
+        ((3, 3, 3), 1, 0),
+    ],
+)  # a trial over two nodes
 def test_auto_is_a_trial_a_node(cpus: tuple[float, ...], at_once: int, spare: float) -> None:
     found = prepared(experiment(RATES), nodes(*cpus))
     assert (found.at_once, found.spare_cpus) == (at_once, spare)
@@ -104,8 +113,10 @@ def test_the_grid_in_words() -> None:
     assert "6 trials of 1 epochs (3 a cell), 1 at once; 2 of 4 cells skipped." in text
 
 
-@pytest.mark.parametrize(("priority", "other", "waited_s", "expected"), [
-    (0, 0, 5, False), (0, 0, 31, True), (0, 1, 0, True), (1, 0, 1000, False)])
+@pytest.mark.parametrize(
+    ("priority", "other", "waited_s", "expected"),
+    [(0, 0, 5, False), (0, 0, 31, True), (0, 1, 0, True), (1, 0, 1000, False)],
+)
 def test_between_two_trials_a_sweep_makes_room(priority: int, other: int, waited_s: float, expected: bool) -> None:
     assert decide(priority, 30, [Waiting(other, waited_s)]) == expected
     assert not decide(priority, 30, [])

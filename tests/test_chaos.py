@@ -30,8 +30,16 @@ VICTIMS = ["Worker", "Worker", "Server", "KVScheduler", "Trial", "node", "node"]
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300 + 60 * KILLS)]
 
 MLP = ["--set", "model.net=nets:mlp", "--set", "training.optimizer={name: adam}", "--lr", 0.001]
-ELASTIC = ["--set", "resources.workers={min: 1, max: 3}", "--set", "resources.resize_cooldown_s=1", "--set",
-           "checkpoint.every_steps=10", "--num-epochs", EPOCHS]
+ELASTIC = [
+    "--set",
+    "resources.workers={min: 1, max: 3}",
+    "--set",
+    "resources.resize_cooldown_s=1",
+    "--set",
+    "checkpoint.every_steps=10",
+    "--num-epochs",
+    EPOCHS,
+]
 
 
 class Chaos:
@@ -50,8 +58,16 @@ class Chaos:
 
     def run(self, *arguments: object) -> list[dict[str, Any]]:
         """Start the run, kill ``KILLS`` times, let it end; its rows."""
-        self.command = Command(EXPERIMENTS / "fashion_mnist.yaml", "--address", self.cluster.address, "--storage-path",
-                               self.folder, *arguments, cwd=self.folder.parent, RAY_AUTH_MODE="disabled")
+        self.command = Command(
+            EXPERIMENTS / "fashion_mnist.yaml",
+            "--address",
+            self.cluster.address,
+            "--storage-path",
+            self.folder,
+            *arguments,
+            cwd=self.folder.parent,
+            RAY_AUTH_MODE="disabled",
+        )
         for _ in range(KILLS):
             self._wait_for_progress()
             self._kill()

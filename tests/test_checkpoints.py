@@ -27,11 +27,26 @@ TRIAL = "abc_00000"
 
 def saved(epoch: int = 1, records: int = 128, trial: str = TRIAL, step: int = 2, size: int = 4) -> Saved:
     weights = np.arange(size, dtype=np.float32)
-    optimizer = OptimizerState({"0.weight": [weights, -weights], "0.bias": [], "a/b/1": [weights * 2]},
-                               {"0.weight": 7, "0.bias": 7, "a/b/1": 6}, {"0.weight": weights / 3, "a/b": weights},
-                               {"m_schedule": 0.1 + 0.2, "learning_rate": 0.25})
-    return Saved(b"parameters", optimizer, epoch, step, {"mine": [1]}, {"loss": 0.1}, {"train_loss": float("inf")},
-                 trial, records, num_workers=3, global_batch_size=64, schedule_shift=-2.5)
+    optimizer = OptimizerState(
+        {"0.weight": [weights, -weights], "0.bias": [], "a/b/1": [weights * 2]},
+        {"0.weight": 7, "0.bias": 7, "a/b/1": 6},
+        {"0.weight": weights / 3, "a/b": weights},
+        {"m_schedule": 0.1 + 0.2, "learning_rate": 0.25},
+    )
+    return Saved(
+        b"parameters",
+        optimizer,
+        epoch,
+        step,
+        {"mine": [1]},
+        {"loss": 0.1},
+        {"train_loss": float("inf")},
+        trial,
+        records,
+        num_workers=3,
+        global_batch_size=64,
+        schedule_shift=-2.5,
+    )
 
 
 def assert_same(found: Saved, expected: Saved) -> None:
@@ -46,9 +61,12 @@ def assert_same(found: Saved, expected: Saved) -> None:
 @pytest.fixture(params=["paths", "local", "subtree", "another"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]:
     """A folder, and the file system that it is on."""
-    return {"paths": (str(tmp_path / "c"), None), "local": (str(tmp_path / "c"), fs.LocalFileSystem()),
-            "subtree": ("runs/c", fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())),
-            "another": ("bucket/runs/c", fs._MockFileSystem())}[request.param]
+    return {
+        "paths": (str(tmp_path / "c"), None),
+        "local": (str(tmp_path / "c"), fs.LocalFileSystem()),
+        "subtree": ("runs/c", fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())),
+        "another": ("bucket/runs/c", fs._MockFileSystem()),
+    }[request.param]
 
 
 def names(folder: str, filesystem: Any) -> list[str]:
@@ -59,9 +77,10 @@ def names(folder: str, filesystem: Any) -> list[str]:
 
 # Files
 
+
 def test_a_checkpoint_reads_back_from_any_file_system(place: tuple[str, Any]) -> None:
     folder, filesystem = place
-    for expected in (saved(), saved(epoch=2)):      # the second in the place of the first
+    for expected in (saved(), saved(epoch=2)):  # the second in the place of the first
         checkpoint.write(folder, expected, filesystem)
         assert names(folder, filesystem) == FILES
         assert_same(checkpoint.read(folder, filesystem), expected)
@@ -76,9 +95,14 @@ def damage(how: str, path: Path) -> None:
         path.unlink()
         path.mkdir()
     else:
-        path.write_bytes({"empty": b"", "cut": data[:len(data) // 2], "longer": data + b"\n",
-                          "flipped": data[:len(data) // 2] + bytes([data[len(data) // 2] ^ 1])
-                          + data[len(data) // 2 + 1:]}[how])
+        path.write_bytes(
+            {
+                "empty": b"",
+                "cut": data[: len(data) // 2],
+                "longer": data + b"\n",
+                "flipped": data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+            }[how]
+        )
 
 
 @pytest.mark.parametrize("how", ["missing", "a folder", "empty", "cut", "longer", "flipped"])
@@ -96,14 +120,14 @@ def test_every_bit_of_a_state_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     data = path.read_bytes()
     for at in range(len(data)):
-        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1:])
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
         with pytest.raises(CheckpointError):
             checkpoint.position(str(tmp_path))
     path.write_bytes(data)
     assert checkpoint.position(str(tmp_path)) == saved().position
 
 
-@pytest.mark.parametrize("content", ["", "[]", "null", "{}", "[" * 100_000, '{"format": 2}', "\0", "{\"a\": \"\ud800"])
+@pytest.mark.parametrize("content", ["", "[]", "null", "{}", "[" * 100_000, '{"format": 2}', "\0", '{"a": "\ud800'])
 def test_a_state_that_is_none_is_one_error(tmp_path: Path, content: str) -> None:
     checkpoint.write(str(tmp_path), saved())
     (tmp_path / "state.json").write_bytes(content.encode(errors="surrogatepass"))
@@ -136,7 +160,7 @@ def test_a_pickle_is_refused_and_does_nothing(tmp_path: Path) -> None:
     assert not Trap.sprung
     with np.load(tmp_path / "optimizer.npz", allow_pickle=True) as stored:
         assert stored["state/0.weight/0"] is not None
-    assert Trap.sprung      # it was one
+    assert Trap.sprung  # it was one
     Trap.sprung = False
 
 
@@ -168,6 +192,7 @@ def test_a_full_disk_leaves_what_was_there(small_disk: Path) -> None:
 
 # The choice, without files
 
+
 def at(epoch: int, records: int = 0, trial: str = TRIAL) -> Found:
     return Found(f"{trial}/{epoch}/{records}", Position(trial, epoch, records // 10, records))
 
@@ -181,8 +206,10 @@ def test_the_furthest_goes_first() -> None:
 
 def test_records_tell_and_not_steps() -> None:
     """Ten steps of 64 records are further than fifteen of 32."""
-    small, large = (Found(name, Position(TRIAL, 0, step, records)) for name, step, records in
-                    [("small", 15, 480), ("large", 10, 640)])
+    small, large = (
+        Found(name, Position(TRIAL, 0, step, records))
+        for name, step, records in [("small", 15, 480), ("large", 10, 640)]
+    )
     assert to_try(TRIAL, None, [small, large], []) == [large, small]
 
 
@@ -216,6 +243,7 @@ def test_what_is_kept() -> None:
 
 
 # In a trial's folder
+
 
 class TrialFolder:
     """A trial's folder on a storage, and what Tune and raymx leave in it."""
@@ -251,9 +279,13 @@ def trial(tmp_path: Path) -> TrialFolder:
 
 @pytest.fixture(params=["local", "subtree", "another"])
 def any_trial(request: pytest.FixtureRequest, tmp_path: Path) -> TrialFolder:
-    return TrialFolder(*{"local": (fs.LocalFileSystem(), str(tmp_path / "run" / "trial")),
-                         "subtree": (fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "run/trial"),
-                         "another": (fs._MockFileSystem(), "bucket/run/trial")}[request.param])
+    return TrialFolder(
+        *{
+            "local": (fs.LocalFileSystem(), str(tmp_path / "run" / "trial")),
+            "subtree": (fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "run/trial"),
+            "another": (fs._MockFileSystem(), "bucket/run/trial"),
+        }[request.param]
+    )
 
 
 def test_two_are_kept_until_the_trial_has_finished(any_trial: TrialFolder) -> None:
@@ -277,7 +309,7 @@ def test_what_killed_writes_left_is_deleted(any_trial: TrialFolder) -> None:
         filesystem.create_dir(f"{folder}/{unfinished}")
         with filesystem.open_output_stream(f"{folder}/{unfinished}/net.params.tmp") as file:
             file.write(b"cut")
-    assert any_trial.newest() == (None, [])         # they were none yet, so there is nothing to warn of
+    assert any_trial.newest() == (None, [])  # they were none yet, so there is nothing to warn of
     any_trial.save((0, 100))
     assert any_trial.in_epoch == ["epoch00000_step00000010"]
     assert names(f"{folder}/in_epoch/epoch00000_step00000010", filesystem) == FILES
@@ -305,7 +337,7 @@ def test_a_damaged_one_is_skipped_for_the_one_before(trial: TrialFolder, name: s
     else:
         assert len(skipped) == 1
         assert str(newest / name) in skipped[0]
-    trial.save((1, 150))        # what is ahead of the trial now goes
+    trial.save((1, 150))  # what is ahead of the trial now goes
     assert trial.in_epoch == ["epoch00001_step00000010", "epoch00001_step00000015"]
 
 
@@ -356,6 +388,7 @@ def test_nothing_given_and_all_damaged_is_a_new_start(trial: TrialFolder) -> Non
 
 # Writing in the background
 
+
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[int]]:
     """Writing waits for the event; the list has the epochs whose writing has begun."""
@@ -404,7 +437,7 @@ def test_a_full_disk_is_a_problem_and_no_end(small_disk: Path) -> None:
         trial.checkpoints.save(saved(1, records, step=records // 10, size=100_000))
         assert trial.checkpoints.wait(10)
         problems.append(trial.checkpoints.take_problem())
-    assert problems[0] == problems[1]       # so it is one warning
+    assert problems[0] == problems[1]  # so it is one warning
     assert problems[0] is not None
     assert "in_epoch cannot be written (No space left on device)" in problems[0]
     assert trial.checkpoints.take_problem() is None

@@ -27,8 +27,16 @@ else:
 AWS, ONPREM, KUBERAY = "cluster.yaml", "cluster-onprem.yaml", "cluster-kuberay.yaml"
 LAUNCHED = (AWS, ONPREM)
 # (vCPUs, GPUs) of instance types whose GPUs MXNet has code for, and of some without.
-INSTANCES = {"m5.xlarge": (4, 0), "m5.2xlarge": (8, 0), "m5.4xlarge": (16, 0), "g4dn.2xlarge": (8, 1),
-             "g4dn.12xlarge": (48, 4), "g5.2xlarge": (8, 1), "g5.12xlarge": (48, 4), "p4d.24xlarge": (96, 8)}
+INSTANCES = {
+    "m5.xlarge": (4, 0),
+    "m5.2xlarge": (8, 0),
+    "m5.4xlarge": (16, 0),
+    "g4dn.2xlarge": (8, 1),
+    "g4dn.12xlarge": (48, 4),
+    "g5.2xlarge": (8, 1),
+    "g5.12xlarge": (48, 4),
+    "p4d.24xlarge": (96, 8),
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 (RAY,) = (Requirement(one) for one in PROJECT["dependencies"] if one.startswith("ray["))
 
@@ -57,8 +65,11 @@ def strings(value: Any) -> Iterator[str]:
 
 def setups(config: dict[str, Any]) -> dict[str, list[str]]:
     """The setup commands of each node type, put together as Ray does; those of its head under ``head``."""
-    workers = {name: kind.get("worker_setup_commands", config["worker_setup_commands"])
-               for name, kind in config["available_node_types"].items() if kind["max_workers"]}
+    workers = {
+        name: kind.get("worker_setup_commands", config["worker_setup_commands"])
+        for name, kind in config["available_node_types"].items()
+        if kind["max_workers"]
+    }
     return {**workers, "head": config["head_setup_commands"]}
 
 
@@ -107,22 +118,37 @@ def check_tokens(text: str) -> None:
 
 def check_start_commands(text: str) -> None:
     config = prepared(text)
-    for role, how in (("head", "--head --port=6379 --autoscaling-config=~/ray_bootstrap_config.yaml"),
-                      ("worker", "--address=$RAY_HEAD_IP:6379")):
+    for role, how in (
+        ("head", "--head --port=6379 --autoscaling-config=~/ray_bootstrap_config.yaml"),
+        ("worker", "--address=$RAY_HEAD_IP:6379"),
+    ):
         stop, start = config[f"{role}_start_ray_commands"]
         assert stop == "ray stop"
         assert how in start
-        shown = subprocess.run(["bash", "-c", start.partition("ray start")[0].partition("setsid")[0] +
-                                'echo "$RAY_AUTH_MODE $RAY_num_workers_soft_limit"'], text=True, capture_output=True,
-                               env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
+        shown = subprocess.run(
+            [
+                "bash",
+                "-c",
+                start.partition("ray start")[0].partition("setsid")[0]
+                + 'echo "$RAY_AUTH_MODE $RAY_num_workers_soft_limit"',
+            ],
+            text=True,
+            capture_output=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=True,
+        )
         assert shown.stdout.split() == ["token", str(4 * (os.cpu_count() or 1))]
 
 
 def check_commands_as_ray_gives_them(text: str) -> None:
     """Ray puts each into ( ), in a login shell."""
     config = prepared(text)
-    for commands in [config["initialization_commands"], *setups(config).values(), config["head_start_ray_commands"],
-                     config["worker_start_ray_commands"]]:
+    for commands in [
+        config["initialization_commands"],
+        *setups(config).values(),
+        config["head_start_ray_commands"],
+        config["worker_start_ray_commands"],
+    ]:
         for command in commands:
             assert not command.startswith("("), f"(( begins arithmetic: {command}"
             subprocess.run(["bash", "-n", "-c", f"({command})"], check=True)
@@ -130,12 +156,15 @@ def check_commands_as_ray_gives_them(text: str) -> None:
 
 def check_the_right_extra(text: str) -> None:
     config = prepared(text)
-    assert list(config["file_mounts"].items()) == [("~/checkout", ".")], \
+    assert list(config["file_mounts"].items()) == [("~/checkout", ".")], (
         "with a folder ~/raymx Python would find that one in place of the package"
+    )
     for name, commands in setups(config).items():
         (extra,) = extras(commands)
-        environment, path, install = (next((i for i, one in enumerate(commands) if word in one), -1)
-                                      for word in ("-m venv ", "sed -i", "~/checkout"))
+        environment, path, install = (
+            next((i for i, one in enumerate(commands) if word in one), -1)
+            for word in ("-m venv ", "sed -i", "~/checkout")
+        )
         if config["provider"]["type"] == "aws":
             gpu = config["available_node_types"][name]["resources"].get("GPU", 0)
             assert extra == ("cu112" if gpu else "cpu")
@@ -166,8 +195,15 @@ def check_node_types(text: str) -> None:
     assert not any(kind["min_workers"] for kind in kinds.values()), "it would cost money at rest"
     assert min(kind["priority"] for kind in spot) > max(kind["priority"] for kind in with_gpu if kind not in spot)
     assert any(not kind["resources"].get("GPU") and kind["max_workers"] for kind in kinds.values())
-    assert len({(str(kind["node_config"]["ImageId"]), str(kind["node_config"]["SecurityGroupIds"]))
-                for kind in kinds.values()}) == 1
+    assert (
+        len(
+            {
+                (str(kind["node_config"]["ImageId"]), str(kind["node_config"]["SecurityGroupIds"]))
+                for kind in kinds.values()
+            }
+        )
+        == 1
+    )
     assert config["provider"]["cache_stopped_nodes"] is False
     assert 0 < config["idle_timeout_minutes"] <= 30
 
@@ -199,8 +235,11 @@ def check_kubernetes(text: str) -> None:
     words = set(strings([cluster, policy]))
     assert not words & {"hostPort", "hostNetwork", "NodePort", "LoadBalancer"}
     own = {"matchLabels": {"ray.io/cluster": cluster["metadata"]["name"]}}
-    assert policy["spec"] == {"podSelector": own, "policyTypes": ["Ingress"],
-                              "ingress": [{"from": [{"podSelector": own}]}]}
+    assert policy["spec"] == {
+        "podSelector": own,
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": own}]}],
+    }
 
 
 def check_pod(pod: dict[str, Any], ray_version: str) -> None:
@@ -216,7 +255,7 @@ def check_pod(pod: dict[str, Any], ray_version: str) -> None:
 def check_the_image(text: str) -> None:
     """The Dockerfile in the comments."""
     lines = re.findall(r"(?m)^#   (.*)$", text)
-    dockerfile = "\n".join(lines[lines.index("FROM python:3.11-slim"):])
+    dockerfile = "\n".join(lines[lines.index("FROM python:3.11-slim") :])
     assert SpecifierSet(PROJECT["requires-python"]).contains("3.11")
     assert "libgomp1" in dockerfile
     assert f'"ray[default,tune]=={yaml.safe_load(text.partition("---")[0])["spec"]["rayVersion"]}"' in dockerfile
@@ -225,8 +264,15 @@ def check_the_image(text: str) -> None:
     assert set(re.findall(r"EXTRA=(\w+)", dockerfile)) == {"cpu", "cu112"}
 
 
-COMMON = [check_ray_accepts_it, check_five_lines_are_marked, check_nothing_is_open, check_tokens, check_start_commands,
-          check_commands_as_ray_gives_them, check_the_right_extra]
+COMMON = [
+    check_ray_accepts_it,
+    check_five_lines_are_marked,
+    check_nothing_is_open,
+    check_tokens,
+    check_start_commands,
+    check_commands_as_ray_gives_them,
+    check_the_right_extra,
+]
 CHECKS: dict[str, list[Callable[[str], None]]] = {
     AWS: [*COMMON, check_node_types],
     ONPREM: [*COMMON, check_the_hosts],
@@ -239,38 +285,41 @@ def test_the_files(file: str, check: Callable[[str], None]) -> None:
     check((ROOT / file).read_text())
 
 
-@pytest.mark.parametrize(("file", "old", "new"), [
-    (AWS, "max_workers: 4  ", "most_workers: 4  "),
-    (AWS, "SecurityGroupIds: *group", "SubnetIds: [subnet-1]"),
-    (AWS, "YOUR_ADDRESS/32", "0.0.0.0/0"),
-    (AWS, "ray start --head", "ray start --dashboard-host=0.0.0.0 --head"),
-    (AWS, "RAY_AUTH_MODE=token RAY_num", "RAY_num"),
-    (AWS, "nproc --all", "nproc"),
-    (AWS, "umask 077; ray", "(umask 077; ray"),
-    (AWS, "umask 077; ", ""),
-    (AWS, "cluster_synced_files: [~/.ray/auth_token]", "cluster_synced_files: []"),
-    (AWS, "~/checkout'[cu112]'", "~/checkout'[cpu]'"),
-    (AWS, "worker_setup_commands: *gpu_setup", ""),
-    (AWS, "            - *path\n", ""),
-    (AWS, "InstanceType: g5.2xlarge", "InstanceType: p5.48xlarge"),
-    (AWS, "{CPU: 8, GPU: 1}     #", "{CPU: 8}     #"),
-    (AWS, "max_workers: 2", "max_workers: 20"),
-    (AWS, "min_workers: 0", "min_workers: 1"),
-    (AWS, "priority: 1", "priority: 0"),
-    (AWS, "--python 3.11", "--python 3.12"),
-    (AWS, "# CHANGE 2/5", "#"),
-    (ONPREM, "~/checkout: .", "~/raymx: ."),
-    (ONPREM, "RAY_enable_autoscaler_v2=0; ray", "RAY_enable_autoscaler_v2=1; ray"),
-    (ONPREM, "ray start --block", "ray start"),
-    (ONPREM, "worker_ips: [10.0.0.2", "workers: [10.0.0.2"),
-    (ONPREM, "extra=cu112", "extra=gpu"),
-    (KUBERAY, 'rayVersion: "2.60.0"', 'rayVersion: "2.61.0"'),
-    (KUBERAY, "raymx:ray2.60.0-cu112               #", "raymx:ray2.60.0-cpu               #"),
-    (KUBERAY, "mode: token", "mode: disabled"),
-    (KUBERAY, "volumes: &volumes", "hostNetwork: true\n                volumes: &volumes"),
-    (KUBERAY, "policyTypes: [Ingress]", "policyTypes: []"),
-    (KUBERAY, "    name: raymx\nspec:\n    rayVersion", "    name: other\nspec:\n    rayVersion"),
-])
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        (AWS, "max_workers: 4  ", "most_workers: 4  "),
+        (AWS, "SecurityGroupIds: *group", "SubnetIds: [subnet-1]"),
+        (AWS, "YOUR_ADDRESS/32", "0.0.0.0/0"),
+        (AWS, "ray start --head", "ray start --dashboard-host=0.0.0.0 --head"),
+        (AWS, "RAY_AUTH_MODE=token RAY_num", "RAY_num"),
+        (AWS, "nproc --all", "nproc"),
+        (AWS, "umask 077; ray", "(umask 077; ray"),
+        (AWS, "umask 077; ", ""),
+        (AWS, "cluster_synced_files: [~/.ray/auth_token]", "cluster_synced_files: []"),
+        (AWS, "~/checkout'[cu112]'", "~/checkout'[cpu]'"),
+        (AWS, "worker_setup_commands: *gpu_setup", ""),
+        (AWS, "            - *path\n", ""),
+        (AWS, "InstanceType: g5.2xlarge", "InstanceType: p5.48xlarge"),
+        (AWS, "{CPU: 8, GPU: 1}     #", "{CPU: 8}     #"),
+        (AWS, "max_workers: 2", "max_workers: 20"),
+        (AWS, "min_workers: 0", "min_workers: 1"),
+        (AWS, "priority: 1", "priority: 0"),
+        (AWS, "--python 3.11", "--python 3.12"),
+        (AWS, "# CHANGE 2/5", "#"),
+        (ONPREM, "~/checkout: .", "~/raymx: ."),
+        (ONPREM, "RAY_enable_autoscaler_v2=0; ray", "RAY_enable_autoscaler_v2=1; ray"),
+        (ONPREM, "ray start --block", "ray start"),
+        (ONPREM, "worker_ips: [10.0.0.2", "workers: [10.0.0.2"),
+        (ONPREM, "extra=cu112", "extra=gpu"),
+        (KUBERAY, 'rayVersion: "2.60.0"', 'rayVersion: "2.61.0"'),
+        (KUBERAY, "raymx:ray2.60.0-cu112               #", "raymx:ray2.60.0-cpu               #"),
+        (KUBERAY, "mode: token", "mode: disabled"),
+        (KUBERAY, "volumes: &volumes", "hostNetwork: true\n                volumes: &volumes"),
+        (KUBERAY, "policyTypes: [Ingress]", "policyTypes: []"),
+        (KUBERAY, "    name: raymx\nspec:\n    rayVersion", "    name: other\nspec:\n    rayVersion"),
+    ],
+)
 def test_a_wrong_edit_is_seen(file: str, old: str, new: str) -> None:
     text = (ROOT / file).read_text()
     assert old in text
@@ -280,7 +329,7 @@ def test_a_wrong_edit_is_seen(file: str, old: str, new: str) -> None:
 def _fails(check: Callable[[str], None], text: str) -> bool:
     try:
         check(text)
-    except (Exception, SystemExit):     # Ray's own, those of the file's format, and assertions
+    except (Exception, SystemExit):  # Ray's own, those of the file's format, and assertions
         return True
     return False
 
@@ -288,15 +337,16 @@ def _fails(check: Callable[[str], None], text: str) -> bool:
 @pytest.mark.parametrize("file", LAUNCHED)
 def test_raymx_is_on_the_path_of_every_shell(file: str, tmp_path: Path) -> None:
     """Else `ray exec` and `ray down` do not find `ray`; Ray's shells are login shells, those of ssh may be none."""
-    (command,) = {one for commands in setups(prepared((ROOT / file).read_text())).values() for one in commands
-                  if "sed -i" in one}
+    (command,) = {
+        one for commands in setups(prepared((ROOT / file).read_text())).values() for one in commands if "sed -i" in one
+    }
     program = tmp_path / "raymx-env" / "bin" / "ray"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\necho found $RAY_AUTH_MODE\n")
     program.chmod(0o755)
-    (tmp_path / ".bashrc").write_text("case $- in *i*) ;; *) return ;; esac\nalias ll='ls -l'\n")      # as Ubuntu's
+    (tmp_path / ".bashrc").write_text("case $- in *i*) ;; *) return ;; esac\nalias ll='ls -l'\n")  # as Ubuntu's
     environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    for _ in range(2):      # `ray up` runs it each time
+    for _ in range(2):  # `ray up` runs it each time
         subprocess.run(["bash", "--login", "-c", command], env=environment, check=True)
     for shell in (["bash", "--login", "-c", "-i"], ["bash", "-c"]):
         done = subprocess.run([*shell, "source ~/.bashrc; ray"], env=environment, text=True, capture_output=True)

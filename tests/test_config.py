@@ -24,8 +24,11 @@ data: {train: a.rec, image_shape: [1, 28, 28]}
 
 
 def experiment(overrides: dict[str, Any] | None = None, directory: str = "/somewhere") -> Experiment:
-    raw = {"name": "tiny", "model": {"net": "nets:lenet", "classes": 10},
-           "data": {"train": "a.rec", "image_shape": [1, 28, 28]}}
+    raw = {
+        "name": "tiny",
+        "model": {"net": "nets:lenet", "classes": 10},
+        "data": {"train": "a.rec", "image_shape": [1, 28, 28]},
+    }
     return parse_experiment(raw, directory, overrides)
 
 
@@ -58,7 +61,10 @@ def test_minimal_file_has_the_documented_defaults(tmp_path: Path) -> None:
     assert (tiny.kvstore.type, tiny.kvstore.servers, tiny.kvstore.update_on_kvstore) == ("auto", 1, "auto")
     assert (tiny.resources.workers, tiny.resources.gpus_per_worker, tiny.checkpoint.keep_best) == (1, 0, 2)
     assert (tiny.resources.standby, tiny.resources.on_resize, tiny.resources.resize_cooldown_s) == (
-        "auto", "keep_global", 30)
+        "auto",
+        "keep_global",
+        30,
+    )
     assert (tiny.failures.max, tiny.failures.stall_timeout_s) == (3, 600)
     assert (tiny.checkpoint.every_steps, tiny.checkpoint.every_s) == (200, 300)
 
@@ -71,72 +77,94 @@ def test_every_problem_is_listed_in_one_message(tmp_path: Path) -> None:
     assert "  kvstor is not a key; did you mean kvstore? An experiment has the keys name, model, data" in text
 
 
-@pytest.mark.parametrize(("key", "value", "expected"), [
-    ("training.epochs", "3", 'training.epochs is "3" (text): it must be a whole number, at least 1'),
-    ("training.epochs", True, "training.epochs is true: it must be a whole number"),
-    ("training.epochs", 1.5, "training.epochs is 1.5: it must be a whole number"),
-    ("training.epochs", None, "training.epochs is null: it must be a whole number"),
-    ("training.base_lr", float("nan"), "training.base_lr is nan: it must be a number above 0"),
-    ("training.base_lr", float("inf"), "training.base_lr is inf"),
-    ("training.warmup_lengthen", 1, "training.warmup_lengthen is 1: it must be true or false"),
-    ("training.async_warmup_factor", 0.5, "it must be a number, at least 1"),
-    ("training", 5, "training is 5: it must be a section with the keys epochs, global_batch_size"),
-    ("training.epochs", {"x": 1}, "training.epochs is {'x': 1}: it must be a whole number"),
-    ("name", "a b", 'name is "a b": it must be letters, digits'),
-    ("name", "../x", 'name is "../x"'),
-    ("model.initializer", "xaver", "one of xavier, msra, normal, uniform, none; did you mean xavier?"),
-    ("model.hybridize", "maybe", "it must be auto, true or false"),
-    ("model.options", {"classes": 3}, "model.options is {'classes': 3}: the net gets classes from model.classes"),
-    ("model.net", "resnet18_v3", "Gluon's model zoo has no such name; did you mean resnet18_v"),
-    ("model.loss", "cross_entropy", "did you mean softmax_cross_entropy? Use module:name for one of your own"),
-    ("data.image_shape", [2, 28, 28], "[channels, height, width] with 1 or 3 channels"),
-    ("data.image_shape", [28, 28], "[channels, height, width]"),
-    ("data.std", 0, "data.std is 0: pixels are divided by it"),
-    ("data.mean", [1, 2], "data.mean is [1, 2]: give one number, or one for each of the channels"),
-    ("data.train", [], "data.train is []: it must be a path, or a list of paths"),
-    ("kvstore.type", "dist-async", "dist_async, dist_sync_device, dist_async_device; did you mean dist_async?"),
-    ("kvstore.compression", "1bit", "MXNet 1.9.1 has no 1bit compression; use 2bit or none"),
-    ("kvstore.compression.threshold", 0, "kvstore.compression.threshold is 0: it must be a number above 0"),
-    ("kvstore.env.worker", {"DMLC_ROLE": "x"}, "DMLC_ROLE is not yours to set: raymx gives every role its own"),
-    ("kvstore.env.worker", {"DMLC_NUM_SERVER": 2}, "DMLC_NUM_SERVER is not yours to set: set kvstore.servers"),
-    ("kvstore.env.all", {"LD_PRELOAD": "x"}, "names begin with DMLC_, PS_, MXNET_, OMP_"),
-    ("kvstore.env.all", {"MXNET_KVSTORE_BIGARRAY_BOUND": "1k"}, "must be a whole number of elements"),
-    ("resources.gpus_per_worker", "all", "it must be a whole number, at least 0, a part of one such as 0.5, or auto"),
-    ("resources.gpus_per_worker", 1.5, "it must be a whole number, at least 0, a part of one such as 0.5, or auto"),
-    ("resources.workers", 0, "resources.workers is 0: it must be a whole number, at least 1, or {min: 2, max: 8}"),
-    ("resources.workers", "2:8", 'resources.workers is "2:8" (text): it must be a whole number'),
-    ("resources.workers", True, "resources.workers is true: it must be a whole number"),
-    ("resources.workers", [2, 8], "resources.workers is [2, 8]: it must be a whole number, at least 1, or {min: 2"),
-    ("resources.workers", {"min": 4, "max": 2}, "resources.workers is {'min': 4, 'max': 2}: max must be at least min"),
-    ("resources.workers", {"min": 2}, "resources.workers.max is missing: it must be a whole number, at least 1"),
-    ("resources.workers", {"min": 0, "max": 2}, "resources.workers.min is 0: it must be a whole number, at least 1"),
-    ("resources.workers", {"min": 1, "max": True}, "resources.workers.max is true: it must be a whole number"),
-    ("resources.workers", {"min": 1, "max": 2, "mx": 3}, "resources.workers.mx is not a key; did you mean resources."
-     "workers.max? resources.workers has the keys min, max"),
-    ("resources.standby", "yes", "it must be auto, true or false"),
-    ("resources.on_resize", "keep", "it must be one of keep_global, keep_per_worker"),
-    ("resources.resize_cooldown_s", -1, "it must be a number, at least 0"),
-    ("failures.max", -1, "it must be a whole number, at least 0"),
-    ("failures.stall_timeout_s", 0, "it must be a number above 0"),
-    ("checkpoint.every_steps", 0, "it must be a whole number, at least 1, or null"),
-    ("checkpoint.every_s", 0, "it must be a number above 0, or null"),
-    ("directory", "/x", "directory is not a key"),
-])
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("training.epochs", "3", 'training.epochs is "3" (text): it must be a whole number, at least 1'),
+        ("training.epochs", True, "training.epochs is true: it must be a whole number"),
+        ("training.epochs", 1.5, "training.epochs is 1.5: it must be a whole number"),
+        ("training.epochs", None, "training.epochs is null: it must be a whole number"),
+        ("training.base_lr", float("nan"), "training.base_lr is nan: it must be a number above 0"),
+        ("training.base_lr", float("inf"), "training.base_lr is inf"),
+        ("training.warmup_lengthen", 1, "training.warmup_lengthen is 1: it must be true or false"),
+        ("training.async_warmup_factor", 0.5, "it must be a number, at least 1"),
+        ("training", 5, "training is 5: it must be a section with the keys epochs, global_batch_size"),
+        ("training.epochs", {"x": 1}, "training.epochs is {'x': 1}: it must be a whole number"),
+        ("name", "a b", 'name is "a b": it must be letters, digits'),
+        ("name", "../x", 'name is "../x"'),
+        ("model.initializer", "xaver", "one of xavier, msra, normal, uniform, none; did you mean xavier?"),
+        ("model.hybridize", "maybe", "it must be auto, true or false"),
+        ("model.options", {"classes": 3}, "model.options is {'classes': 3}: the net gets classes from model.classes"),
+        ("model.net", "resnet18_v3", "Gluon's model zoo has no such name; did you mean resnet18_v"),
+        ("model.loss", "cross_entropy", "did you mean softmax_cross_entropy? Use module:name for one of your own"),
+        ("data.image_shape", [2, 28, 28], "[channels, height, width] with 1 or 3 channels"),
+        ("data.image_shape", [28, 28], "[channels, height, width]"),
+        ("data.std", 0, "data.std is 0: pixels are divided by it"),
+        ("data.mean", [1, 2], "data.mean is [1, 2]: give one number, or one for each of the channels"),
+        ("data.train", [], "data.train is []: it must be a path, or a list of paths"),
+        ("kvstore.type", "dist-async", "dist_async, dist_sync_device, dist_async_device; did you mean dist_async?"),
+        ("kvstore.compression", "1bit", "MXNet 1.9.1 has no 1bit compression; use 2bit or none"),
+        ("kvstore.compression.threshold", 0, "kvstore.compression.threshold is 0: it must be a number above 0"),
+        ("kvstore.env.worker", {"DMLC_ROLE": "x"}, "DMLC_ROLE is not yours to set: raymx gives every role its own"),
+        ("kvstore.env.worker", {"DMLC_NUM_SERVER": 2}, "DMLC_NUM_SERVER is not yours to set: set kvstore.servers"),
+        ("kvstore.env.all", {"LD_PRELOAD": "x"}, "names begin with DMLC_, PS_, MXNET_, OMP_"),
+        ("kvstore.env.all", {"MXNET_KVSTORE_BIGARRAY_BOUND": "1k"}, "must be a whole number of elements"),
+        (
+            "resources.gpus_per_worker",
+            "all",
+            "it must be a whole number, at least 0, a part of one such as 0.5, or auto",
+        ),
+        ("resources.gpus_per_worker", 1.5, "it must be a whole number, at least 0, a part of one such as 0.5, or auto"),
+        ("resources.workers", 0, "resources.workers is 0: it must be a whole number, at least 1, or {min: 2, max: 8}"),
+        ("resources.workers", "2:8", 'resources.workers is "2:8" (text): it must be a whole number'),
+        ("resources.workers", True, "resources.workers is true: it must be a whole number"),
+        ("resources.workers", [2, 8], "resources.workers is [2, 8]: it must be a whole number, at least 1, or {min: 2"),
+        (
+            "resources.workers",
+            {"min": 4, "max": 2},
+            "resources.workers is {'min': 4, 'max': 2}: max must be at least min",
+        ),
+        ("resources.workers", {"min": 2}, "resources.workers.max is missing: it must be a whole number, at least 1"),
+        (
+            "resources.workers",
+            {"min": 0, "max": 2},
+            "resources.workers.min is 0: it must be a whole number, at least 1",
+        ),
+        ("resources.workers", {"min": 1, "max": True}, "resources.workers.max is true: it must be a whole number"),
+        (
+            "resources.workers",
+            {"min": 1, "max": 2, "mx": 3},
+            "resources.workers.mx is not a key; did you mean resources."
+            "workers.max? resources.workers has the keys min, max",
+        ),
+        ("resources.standby", "yes", "it must be auto, true or false"),
+        ("resources.on_resize", "keep", "it must be one of keep_global, keep_per_worker"),
+        ("resources.resize_cooldown_s", -1, "it must be a number, at least 0"),
+        ("failures.max", -1, "it must be a whole number, at least 0"),
+        ("failures.stall_timeout_s", 0, "it must be a number above 0"),
+        ("checkpoint.every_steps", 0, "it must be a whole number, at least 1, or null"),
+        ("checkpoint.every_s", 0, "it must be a number above 0, or null"),
+        ("directory", "/x", "directory is not a key"),
+    ],
+)
 def test_wrong_value(key: str, value: object, expected: str) -> None:
     text = message({key: value})
     assert expected in text
     assert len(text.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("key", "expected"), [
-    ("training.epcohs", "training.epcohs is not a key; did you mean training.epochs? training has the keys epochs"),
-    ("epochs", "epochs is not a key; did you mean training.epochs?"),
-    ("training.servers", "did you mean kvstore.servers?"),
-    ("resources.min", "did you mean resources.workers.min?"),
-    ("kvstore.env.sever.X", "did you mean kvstore.env.server? kvstore.env has the keys all, scheduler"),
-    ("data.order.x", 'data.order is {\'x\': 1}: it must be one of global, chunk, none'),
-    ("zzz", "zzz is not a key. An experiment has the keys name"),
-])
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("training.epcohs", "training.epcohs is not a key; did you mean training.epochs? training has the keys epochs"),
+        ("epochs", "epochs is not a key; did you mean training.epochs?"),
+        ("training.servers", "did you mean kvstore.servers?"),
+        ("resources.min", "did you mean resources.workers.min?"),
+        ("kvstore.env.sever.X", "did you mean kvstore.env.server? kvstore.env has the keys all, scheduler"),
+        ("data.order.x", "data.order is {'x': 1}: it must be one of global, chunk, none"),
+        ("zzz", "zzz is not a key. An experiment has the keys name"),
+    ],
+)
 def test_unknown_key(key: str, expected: str) -> None:
     assert expected in message({key: 1})
 
@@ -176,11 +204,17 @@ def test_short_forms_and_other_spellings() -> None:
 def test_env_values_become_text_that_each_reader_understands() -> None:
     given = {"PS_VERBOSE": 1, "MXNET_CUDNN_AUTOTUNE_DEFAULT": False, "OMP_PROC_BIND": True, "MXNET_X": 1e6}
     assert experiment({"kvstore.env.all": given}).kvstore.env.all == {
-        "PS_VERBOSE": "1", "MXNET_CUDNN_AUTOTUNE_DEFAULT": "0", "OMP_PROC_BIND": "true", "MXNET_X": "1000000"}
+        "PS_VERBOSE": "1",
+        "MXNET_CUDNN_AUTOTUNE_DEFAULT": "0",
+        "OMP_PROC_BIND": "true",
+        "MXNET_X": "1000000",
+    }
 
 
-@pytest.mark.parametrize(("workers", "ends", "words"), [
-    (1, (1, 1), "1 worker"), (3, (3, 3), "3 workers"), ({"min": 2, "max": 8}, (2, 8), "2 to 8 workers")])
+@pytest.mark.parametrize(
+    ("workers", "ends", "words"),
+    [(1, (1, 1), "1 worker"), (3, (3, 3), "3 workers"), ({"min": 2, "max": 8}, (2, 8), "2 to 8 workers")],
+)
 def test_workers_are_a_number_or_a_range(workers: object, ends: tuple[int, int], words: str) -> None:
     found = experiment({"resources.workers": workers})
     resources = found.resources
@@ -207,9 +241,15 @@ def test_checkpoints_within_epochs_can_be_turned_off() -> None:
 
 
 def test_round_trips(tmp_path: Path) -> None:
-    full = experiment({"training.optimizer": {"name": "sgd", "wd": 1e-5}, "kvstore.env.worker": {"PS_VERBOSE": 2},
-                       "model.options": {"version": "1e3", "date": "2024-01-01"}, "training.decay.epochs": [1, 2.5]},
-                      str(tmp_path))
+    full = experiment(
+        {
+            "training.optimizer": {"name": "sgd", "wd": 1e-5},
+            "kvstore.env.worker": {"PS_VERBOSE": 2},
+            "model.options": {"version": "1e3", "date": "2024-01-01"},
+            "training.decay.epochs": [1, 2.5],
+        },
+        str(tmp_path),
+    )
     assert parse_experiment(json.loads(json.dumps(full.to_dict())), str(tmp_path)) == full
     assert load(tmp_path, to_yaml(full)) == full
     assert pickle.loads(pickle.dumps(full)) == full
@@ -217,8 +257,11 @@ def test_round_trips(tmp_path: Path) -> None:
 
 
 def test_overrides_leave_the_given_data_alone() -> None:
-    raw: dict[str, Any] = {"name": "tiny", "model": {"net": "alexnet", "classes": 2},
-                           "data": {"train": ["a", "b"], "image_shape": [3, 8, 8]}}
+    raw: dict[str, Any] = {
+        "name": "tiny",
+        "model": {"net": "alexnet", "classes": 2},
+        "data": {"train": ["a", "b"], "image_shape": [3, 8, 8]},
+    }
     changed = parse_experiment(raw, ".", {"model.classes": 3, "model.options.layers": 4})
     assert (changed.model.classes, changed.model.options) == (3, {"layers": 4})
     assert raw["model"] == {"net": "alexnet", "classes": 2}
@@ -231,40 +274,57 @@ def test_resolve_leaves_absolute_paths_and_uris() -> None:
     assert (tiny.resolve("/y"), tiny.resolve("s3://k/z")) == ("/y", "s3://k/z")
 
 
-@pytest.mark.parametrize(("cache", "size"), [
-    ("auto", 512 << 20), ("none", 0), ("64MiB", 64 << 20), ("1.5 GiB", 1536 << 20)])
+@pytest.mark.parametrize(
+    ("cache", "size"), [("auto", 512 << 20), ("none", 0), ("64MiB", 64 << 20), ("1.5 GiB", 1536 << 20)]
+)
 def test_cache_is_a_size_in_words(cache: str, size: int) -> None:
-    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10},
-           "data": {"train": "a", "image_shape": [3, 8, 8], "cache": cache}}
+    raw = {
+        "name": "tiny",
+        "model": {"net": "alexnet", "classes": 10},
+        "data": {"train": "a", "image_shape": [3, 8, 8], "cache": cache},
+    }
     assert parse_experiment(raw, "/").data.cache_bytes == size
 
 
 def test_augmentation_that_contradicts_itself_is_refused() -> None:
-    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {
-        "train": "a", "image_shape": [3, 8, 8], "augment": {
-            "rand_crop": True, "random_resized_crop": True, "min_random_area": 0.5, "max_random_area": 0.2}}}
+    raw = {
+        "name": "tiny",
+        "model": {"net": "alexnet", "classes": 10},
+        "data": {
+            "train": "a",
+            "image_shape": [3, 8, 8],
+            "augment": {"rand_crop": True, "random_resized_crop": True, "min_random_area": 0.5, "max_random_area": 0.2},
+        },
+    }
     with pytest.raises(ExperimentError) as error:
         parse_experiment(raw, "/")
     assert str(error.value).splitlines() == [
         "data.augment.min_random_area is 0.5, above max_random_area, which is 0.2",
-        "data.augment.rand_crop is true beside random_resized_crop: choose one of them"]
+        "data.augment.rand_crop is true beside random_resized_crop: choose one of them",
+    ]
 
 
 def test_numbers_in_exponent_form_are_numbers(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL + "training: {base_lr: 1e-3, optimizer: {wd: 1E-4}}").training.base_lr == 0.001
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("", "is empty: an experiment has the keys name, model"),
-    ("# only a comment\n", "is empty"),
-    ("- a\n- b\n", "an experiment is a mapping with the keys name"),
-    ("a: [1,\nb: 2\n", "line 3: not valid YAML: expected ',' or ']', but got '<stream end>' while parsing a flow "
-                          "sequence that began on line 1"),
-    ("a: 1\nb: {c: 1, c: 2}\n", "line 2: not valid YAML: the key c is given twice in one section, first on line 2"),
-    ("name: x\nmodel: {}\nname: y\n", "the key name is given twice in one section, first on line 1"),
-    ("a: !!python/object:os.system x\n", "not valid YAML"),
-    ("1: 2\n", "1 is not a key"),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "is empty: an experiment has the keys name, model"),
+        ("# only a comment\n", "is empty"),
+        ("- a\n- b\n", "an experiment is a mapping with the keys name"),
+        (
+            "a: [1,\nb: 2\n",
+            "line 3: not valid YAML: expected ',' or ']', but got '<stream end>' while parsing a flow "
+            "sequence that began on line 1",
+        ),
+        ("a: 1\nb: {c: 1, c: 2}\n", "line 2: not valid YAML: the key c is given twice in one section, first on line 2"),
+        ("name: x\nmodel: {}\nname: y\n", "the key name is given twice in one section, first on line 1"),
+        ("a: !!python/object:os.system x\n", "not valid YAML"),
+        ("1: 2\n", "1 is not a key"),
+    ],
+)
 def test_files_that_are_no_experiment(tmp_path: Path, text: str, expected: str) -> None:
     found = load_message(tmp_path, text)
     assert found.startswith(f"{tmp_path}/tiny.yaml")
@@ -293,9 +353,11 @@ def files_message(tmp_path: Path, **overrides: Any) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "a.rec").write_bytes(b"x")
-    (tmp_path / "nets.py").write_text("import os\nraise_me = 1 / 1\ndef lenet(classes): ...\nclass Other: ...\n"
-                                      "if True:\n    def inner(): ...\n"
-                                      "try:\n    from x import y as z\nexcept ImportError:\n    w = None\n")
+    (tmp_path / "nets.py").write_text(
+        "import os\nraise_me = 1 / 1\ndef lenet(classes): ...\nclass Other: ...\n"
+        "if True:\n    def inner(): ...\n"
+        "try:\n    from x import y as z\nexcept ImportError:\n    w = None\n"
+    )
     return tmp_path
 
 
@@ -346,8 +408,10 @@ print(json.dumps([re.findall(r"'([\\w.]+)': ", inspect.getsource(vision.get_mode
 
 
 def test_importing_the_pure_modules_imports_neither_mxnet_nor_ray() -> None:
-    script = ("import sys, raymx.options, raymx.rules, raymx.sizing, raymx.cluster.placement, "
-              "raymx.training.schedule; "
-              "sys.exit(' '.join({'mxnet', 'ray', 'numpy'} & set(sys.modules)) or 0)")
+    script = (
+        "import sys, raymx.options, raymx.rules, raymx.sizing, raymx.cluster.placement, "
+        "raymx.training.schedule; "
+        "sys.exit(' '.join({'mxnet', 'ray', 'numpy'} & set(sys.modules)) or 0)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -26,8 +26,14 @@ from raymx.errors import DataError
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
 OTHERS_FILES = Path(__file__).parents[2] / "shared" / "data" / "recordio"
-COLUMNS = {"key": pa.int64(), "label": pa.list_(pa.float32()), "id": pa.uint64(), "image": pa.large_binary(),
-           "file": pa.string(), "offset": pa.int64()}
+COLUMNS = {
+    "key": pa.int64(),
+    "label": pa.list_(pa.float32()),
+    "id": pa.uint64(),
+    "image": pa.large_binary(),
+    "file": pa.string(),
+    "offset": pa.int64(),
+}
 Row = dict[str, Any]
 
 
@@ -55,13 +61,17 @@ def label_of(number: int) -> float | list[float]:
 
 
 def write(
-    path: Path, numbers: Sequence[int], *, keys: Sequence[int] | None = None,
+    path: Path,
+    numbers: Sequence[int],
+    *,
+    keys: Sequence[int] | None = None,
     label: Callable[[int], float | list[float]] = label_of,
 ) -> list[int]:
     """Records named by their numbers, with an .idx when there are ``keys``; returns their offsets."""
     with RecordIOWriter(path, path.with_suffix(".idx") if keys else None) as writer:
-        return [writer.write(pack(label(n), image_of(n), id=n), keys[at] if keys else None)
-                for at, n in enumerate(numbers)]
+        return [
+            writer.write(pack(label(n), image_of(n), id=n), keys[at] if keys else None) for at, n in enumerate(numbers)
+        ]
 
 
 def ids(rows: Sequence[Row]) -> list[int]:
@@ -85,8 +95,10 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def test_importing_raymx_imports_nothing_large() -> None:
-    code = ("import sys, raymx; assert 'read_recordio' in dir(raymx)\n"
-            "print([name for name in ('ray', 'mxnet', 'numpy') if name in sys.modules])")
+    code = (
+        "import sys, raymx; assert 'read_recordio' in dir(raymx)\n"
+        "print([name for name in ('ray', 'mxnet', 'numpy') if name in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -224,8 +236,10 @@ def test_missing_file(tmp_path: Path) -> None:
 def damage(path: Path, how: str) -> int:
     """20 records, of which number 12 has no magic, or is too short to be one of an image; returns its offset."""
     with RecordIOWriter(path, path.with_suffix(".idx")) as writer:
-        offsets = [writer.write(b"short" if (n, how) == (12, "short") else pack(float(n), image_of(n), id=n))
-                   for n in range(20)]
+        offsets = [
+            writer.write(b"short" if (n, how) == (12, "short") else pack(float(n), image_of(n), id=n))
+            for n in range(20)
+        ]
     if how == "magic":
         data = path.read_bytes()
         path.write_bytes(data[: offsets[12]] + b"junk" + data[offsets[12] + 4 :])
@@ -332,8 +346,10 @@ def test_batches_of_any_format(tmp_path: Path, batch_format: str) -> None:
 
 def test_mxnet_reads_what_is_written(tmp_path: Path) -> None:
     recordio = pytest.importorskip("mxnet.recordio")
-    rows = [{"image": MAGIC_BYTES + bytes([n]), "label": [n, 0.5] if n % 2 else [n], "id": n, "key": 2 * n}
-            for n in range(10)]
+    rows = [
+        {"image": MAGIC_BYTES + bytes([n]), "label": [n, 0.5] if n % 2 else [n], "id": n, "key": 2 * n}
+        for n in range(10)
+    ]
     write_recordio(ray.data.from_items(rows), tmp_path / "a.rec")
     reader = recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "r")
     assert reader.keys == [2 * n for n in range(10)]
@@ -363,8 +379,9 @@ def test_existing_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_replaced_by_what_is_read_from_it(tmp_path: Path, small_tasks: None) -> None:
     write(tmp_path / "a.rec", range(40))
-    write_recordio(read_recordio(tmp_path / "a.rec").filter(lambda row: row["id"] > 9), tmp_path / "a.rec",
-                   overwrite=True)
+    write_recordio(
+        read_recordio(tmp_path / "a.rec").filter(lambda row: row["id"] > 9), tmp_path / "a.rec", overwrite=True
+    )
     assert ids(read(tmp_path / "a.rec")) == list(range(10, 40))
 
 
@@ -393,10 +410,13 @@ def test_rows_that_are_no_records(tmp_path: Path, row: Row, message: str) -> Non
     assert leftovers(tmp_path) == ["parts"]
 
 
-@pytest.mark.parametrize(("keys", "message"), [
-    ([3, 4, 3], r"a\.rec: two rows have the key 3, .*drop_columns"),
-    ([2**63, 1], "key is int '9223372036854775808'"),
-])
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ([3, 4, 3], r"a\.rec: two rows have the key 3, .*drop_columns"),
+        ([2**63, 1], "key is int '9223372036854775808'"),
+    ],
+)
 def test_keys_that_cannot_be(tmp_path: Path, keys: list[int], message: str) -> None:
     dataset = ray.data.from_items([{"image": b"x", "label": 1, "key": key} for key in keys])
     with pytest.raises(DataError, match=message):
@@ -464,6 +484,7 @@ def test_an_error_leaves_a_folder_as_it_was(tmp_path: Path, small_tasks: None, s
         offset = damage(tmp_path / "a.rec", "short")
         dataset, message = read_recordio(tmp_path / "a.rec"), rf"^\S+a\.rec, record at byte {offset}: 5 bytes, but"
     else:
+
         def spoil(row: Row) -> Row:
             if where == "a row":
                 return {**row, "image": None if row["id"] == 50 else row["image"]}
@@ -488,7 +509,8 @@ def test_an_error_leaves_a_file_as_it_was(tmp_path: Path, small_tasks: None, whe
         dataset = read_recordio(tmp_path / "source/b.rec")
     else:
         dataset = read_recordio(tmp_path / "a.rec").map(
-            lambda row: {**row, "label": None if row["id"] == 50 else row["label"]})
+            lambda row: {**row, "label": None if row["id"] == 50 else row["label"]}
+        )
     for path in (tmp_path / "a.rec", tmp_path / "new.rec", f"file://{tmp_path}/new.rec"):
         with pytest.raises(DataError, match=r"b\.rec, record at byte|label is NoneType"):
             write_recordio(dataset, path, overwrite=True)
@@ -519,4 +541,5 @@ def test_numbers_as_labels_and_no_id(tmp_path: Path) -> None:
     write_recordio(ray.data.from_items(rows), tmp_path / "a.rec")
     records = [unpack(payload) for payload in iter_payloads(str(tmp_path / "a.rec"))]
     assert [(record.flag, record.label.tolist(), record.id) for record in records] == [
-        (0, [label], 0) for label in (3, 2.5, 1, 1, 7)]
+        (0, [label], 0) for label in (3, 2.5, 1, 1, 7)
+    ]

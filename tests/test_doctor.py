@@ -24,13 +24,32 @@ from raymx.doctor.probe import Probe
 
 GB = 10**9
 CHILD = (ROOT / "raymx" / "doctor" / "child.py").read_text()
-NEEDS = needs.parse([
-    "ray[default,tune]<2.61,>=2.60", "numpy==1.23.5", "pandas<3,>=1.5", "pyarrow<26,>=14", "PyYAML<7,>=6",
-    "matplotlib<3.10,>=3.7", 'mxnet==1.9.1; extra == "cpu"', 'mxnet-cu112==1.9.1; extra == "cu112"',
-    'nvidia-cudnn-cu11<9,>=8.9; extra == "cu112"', 'nvidia-cublas-cu11<11.12,>=11.11; extra == "cu112"',
-    'pytest<10,>=8; extra == "test"', 'mxnet==1.9.1; extra == "test"'], ">=3.10,<3.12")
-PACKAGES = {"ray": "2.60.0", "numpy": "1.23.5", "pandas": "2.3.3", "pyarrow": "25.0.1", "pyyaml": "6.0.4",
-            "matplotlib": "3.9.4", "mxnet": "1.9.1"}
+NEEDS = needs.parse(
+    [
+        "ray[default,tune]<2.61,>=2.60",
+        "numpy==1.23.5",
+        "pandas<3,>=1.5",
+        "pyarrow<26,>=14",
+        "PyYAML<7,>=6",
+        "matplotlib<3.10,>=3.7",
+        'mxnet==1.9.1; extra == "cpu"',
+        'mxnet-cu112==1.9.1; extra == "cu112"',
+        'nvidia-cudnn-cu11<9,>=8.9; extra == "cu112"',
+        'nvidia-cublas-cu11<11.12,>=11.11; extra == "cu112"',
+        'pytest<10,>=8; extra == "test"',
+        'mxnet==1.9.1; extra == "test"',
+    ],
+    ">=3.10,<3.12",
+)
+PACKAGES = {
+    "ray": "2.60.0",
+    "numpy": "1.23.5",
+    "pandas": "2.3.3",
+    "pyarrow": "25.0.1",
+    "pyyaml": "6.0.4",
+    "matplotlib": "3.9.4",
+    "mxnet": "1.9.1",
+}
 CUDA = {"mxnet-cu112": "1.9.1", "nvidia-cudnn-cu11": "8.9.6.50", "nvidia-cublas-cu11": "11.11.3.6"}
 A100 = {"name": "NVIDIA A100", "capability": [8, 0]}
 H200 = {"name": "NVIDIA H200", "capability": [9, 0]}
@@ -40,18 +59,42 @@ NO_DRIVER = {"error": "OSError: libcuda.so.1: cannot open shared object file: No
 def node(packages: dict[str, str | None] | None = None, child: dict[str, Any] | None = None, **changes: Any) -> Facts:
     """The facts of a node that is well, but for these changes; a package that is None is not installed."""
     all_packages = {**PACKAGES, **(packages or {})}
-    stages = {"raymx": {"version": "0.1.0", "folder": "/raymx", "code": "c0de"}, "libgomp": {}, "driver": NO_DRIVER,
-              "mxnet": {"version": "1.9.1", "cuda": False, "gpus": 0}, **(child or {})}
-    return {"host": "a", "user": "me", "executable": "/env/bin/python", "platform": "Linux x86_64", "python": "3.11.7",
-            "packages": {name: version for name, version in all_packages.items() if version}, "child": stages,
-            "gpu_files": 0, "memory": 16 * GB, "shm": Space(path="/dev/shm", total=8 * GB, free=8 * GB),
-            "temp": Space(path="/tmp/ray", total=100 * GB, free=50 * GB), "environment": {}, "token": True, **changes}   # type: ignore
+    stages = {
+        "raymx": {"version": "0.1.0", "folder": "/raymx", "code": "c0de"},
+        "libgomp": {},
+        "driver": NO_DRIVER,
+        "mxnet": {"version": "1.9.1", "cuda": False, "gpus": 0},
+        **(child or {}),
+    }
+    return {
+        "host": "a",
+        "user": "me",
+        "executable": "/env/bin/python",
+        "platform": "Linux x86_64",
+        "python": "3.11.7",
+        "packages": {name: version for name, version in all_packages.items() if version},
+        "child": stages,
+        "gpu_files": 0,
+        "memory": 16 * GB,
+        "shm": Space(path="/dev/shm", total=8 * GB, free=8 * GB),
+        "temp": Space(path="/tmp/ray", total=100 * GB, free=50 * GB),
+        "environment": {},
+        "token": True,
+        **changes,
+    }  # type: ignore
 
 
 def gpu_node(devices: list[dict[str, Any]], *, seen: int, cuda: int = 12020, build: bool = True, **more: Any) -> Facts:
     packages: dict[str, str | None] = {"mxnet": None, **CUDA} if build else {}
-    return node(packages, {"driver": {"cuda": cuda, "devices": devices},
-                           "mxnet": {"version": "1.9.1", "cuda": build, "gpus": seen}, **more}, gpu_files=len(devices))
+    return node(
+        packages,
+        {
+            "driver": {"cuda": cuda, "devices": devices},
+            "mxnet": {"version": "1.9.1", "cuda": build, "gpus": seen},
+            **more,
+        },
+        gpu_files=len(devices),
+    )
 
 
 def bad(found: list[Finding]) -> list[Finding]:
@@ -65,6 +108,7 @@ def only(found: list[Finding]) -> Finding:
 
 
 # What raymx needs, out of its metadata
+
 
 def test_needs_are_read_out_of_metadata() -> None:
     assert NEEDS.packages["pyarrow"] == "<26,>=14"
@@ -83,13 +127,15 @@ def test_needs_of_this_raymx() -> None:
     assert "nvidia-cudnn-cu11" in own.cuda
 
 
-@pytest.mark.parametrize(("version", "fits"), [("1.23.5", True), ("1.24.0", False), ("1.23.5rc1", False),
-                                               ("of my own", False)])
+@pytest.mark.parametrize(
+    ("version", "fits"), [("1.23.5", True), ("1.24.0", False), ("1.23.5rc1", False), ("of my own", False)]
+)
 def test_versions_are_compared(version: str, fits: bool) -> None:
     assert needs.fits(version, "==1.23.5") is fits
 
 
 # One node
+
 
 def test_a_node_that_is_well() -> None:
     found = checks.check_node(node(), NEEDS)
@@ -97,15 +143,23 @@ def test_a_node_that_is_well() -> None:
     assert {"Python", "raymx", "ray", "numpy", "MXNet", "GPUs", "/dev/shm"} <= {one.what for one in found}
 
 
-@pytest.mark.parametrize(("package", "version", "level"), [
-    ("numpy", "2.1.0", "problem"), ("numpy", "1.22.0", "problem"), ("pyarrow", "26.0.0", "problem"),
-    ("pandas", "3.0.1", "problem"), ("ray", "2.61.0", "problem"), ("matplotlib", "3.10.1", "warning")])
+@pytest.mark.parametrize(
+    ("package", "version", "level"),
+    [
+        ("numpy", "2.1.0", "problem"),
+        ("numpy", "1.22.0", "problem"),
+        ("pyarrow", "26.0.0", "problem"),
+        ("pandas", "3.0.1", "problem"),
+        ("ray", "2.61.0", "problem"),
+        ("matplotlib", "3.10.1", "warning"),
+    ],
+)
 def test_a_package_that_does_not_fit(package: str, version: str, level: str) -> None:
     one = only(checks.check_node(node({package: version}), NEEDS))
     assert (one.level, one.what) == (level, package)
     assert one.value == f"{version}, and raymx needs {NEEDS.packages[package]}"
     assert one.fix.startswith(f"pip install {NEEDS.exactly(package)}")
-    assert "numpy==1.23.5" in one.fix       # or pip would take a newer one along
+    assert "numpy==1.23.5" in one.fix  # or pip would take a newer one along
 
 
 def test_packages_that_are_missing_are_one_finding() -> None:
@@ -129,18 +183,28 @@ def test_raymx_that_ray_s_processes_do_not_find() -> None:
     assert (one.level, one.what) == ("problem", "raymx")
     assert "/env/bin/python" in one.value
     assert "pip install" in one.fix
-    assert only(checks.check_node(lost, NEEDS)).level == "warning"      # here they find it in the current folder
+    assert only(checks.check_node(lost, NEEDS)).level == "warning"  # here they find it in the current folder
 
 
-@pytest.mark.parametrize(("error", "fix"), [
-    ("ModuleNotFoundError: No module named 'mxnet'", "pip install -e '.[cpu]'"),
-    ("AttributeError: module 'numpy' has no attribute 'bool'", "numpy==1.23.5"),
-    ("OSError: libgomp.so.1: cannot open shared object file: No such file or directory", "apt-get install libgomp1"),
-    ("OSError: libcuda.so.1: cannot open shared object file: No such file or directory", "no NVIDIA driver"),
-    ("OSError: libcudnn.so.8: cannot open shared object file: No such file or directory", "pip install -e '.[cu112]'"),
-    ("ModuleNotFoundError: No module named 'requests'", "pip install -e '.[cpu]'"),
-    ("the process was ended by SIGABRT: terminate called", "/env/bin/python -c 'import mxnet'"),
-    ("it was not done after 60 s", "/env/bin/python -c 'import mxnet'")])
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        ("ModuleNotFoundError: No module named 'mxnet'", "pip install -e '.[cpu]'"),
+        ("AttributeError: module 'numpy' has no attribute 'bool'", "numpy==1.23.5"),
+        (
+            "OSError: libgomp.so.1: cannot open shared object file: No such file or directory",
+            "apt-get install libgomp1",
+        ),
+        ("OSError: libcuda.so.1: cannot open shared object file: No such file or directory", "no NVIDIA driver"),
+        (
+            "OSError: libcudnn.so.8: cannot open shared object file: No such file or directory",
+            "pip install -e '.[cu112]'",
+        ),
+        ("ModuleNotFoundError: No module named 'requests'", "pip install -e '.[cpu]'"),
+        ("the process was ended by SIGABRT: terminate called", "/env/bin/python -c 'import mxnet'"),
+        ("it was not done after 60 s", "/env/bin/python -c 'import mxnet'"),
+    ],
+)
 def test_mxnet_that_cannot_be_imported(error: str, fix: str) -> None:
     one = only(checks.check_mxnet(node(child={"mxnet": {"error": error}}), NEEDS))
     assert (one.level, one.what) == ("problem", "MXNet")
@@ -162,26 +226,40 @@ def test_another_mxnet() -> None:
 def test_cuda_libraries() -> None:
     well = gpu_node([A100], seen=1)
     assert not bad(checks.check_cuda_libraries(well, NEEDS))
-    assert checks.check_cuda_libraries(node(), NEEDS) == []         # the CPU build needs none
-    newer = node({**CUDA, "nvidia-cudnn-cu11": "9.1.0", "nvidia-cublas-cu11": None},
-                 {"mxnet": {"error": "OSError: libcudnn.so.8: ..."}})
+    assert checks.check_cuda_libraries(node(), NEEDS) == []  # the CPU build needs none
+    newer = node(
+        {**CUDA, "nvidia-cudnn-cu11": "9.1.0", "nvidia-cublas-cu11": None},
+        {"mxnet": {"error": "OSError: libcudnn.so.8: ..."}},
+    )
     one = only(checks.check_cuda_libraries(newer, NEEDS))
     assert one.level == "problem"
-    assert one.value == ("nvidia-cudnn-cu11 9.1.0 (needs <9,>=8.9); nvidia-cublas-cu11 is missing "
-                         "(needs <11.12,>=11.11)")
-    newer["child"]["mxnet"] = {"version": "1.9.1", "cuda": True, "gpus": 1}     # the system has its own
+    assert one.value == (
+        "nvidia-cudnn-cu11 9.1.0 (needs <9,>=8.9); nvidia-cublas-cu11 is missing (needs <11.12,>=11.11)"
+    )
+    newer["child"]["mxnet"] = {"version": "1.9.1", "cuda": True, "gpus": 1}  # the system has its own
     assert only(checks.check_cuda_libraries(newer, NEEDS)).level == "note"
 
 
 # GPUs
+
 
 def test_gpus_that_can_be_used() -> None:
     (one,) = checks.check_gpus(gpu_node([A100, A100], seen=2), 2)
     assert (one.level, one.value) == ("ok", "2 NVIDIA A100 (compute capability 8.0)")
 
 
-@pytest.mark.parametrize(("capability", "usable"), [([3, 7], False), ([5, 0], True), ([7, 5], True), ([8, 6], True),
-                                                    ([8, 9], True), ([9, 0], False), ([12, 0], False)])
+@pytest.mark.parametrize(
+    ("capability", "usable"),
+    [
+        ([3, 7], False),
+        ([5, 0], True),
+        ([7, 5], True),
+        ([8, 6], True),
+        ([8, 9], True),
+        ([9, 0], False),
+        ([12, 0], False),
+    ],
+)
 def test_compute_capability(capability: list[int], usable: bool) -> None:
     found = checks.check_gpus(gpu_node([A100, {"name": "other", "capability": capability}], seen=2), 2)
     assert [one.level for one in found] == (["ok"] if usable else ["problem"])
@@ -193,7 +271,7 @@ def test_compute_capability(capability: list[int], usable: bool) -> None:
 def test_gpus_that_the_cpu_build_does_not_use() -> None:
     assert only(checks.check_gpus(gpu_node([A100], seen=0, build=False), 1)).level == "warning"
     one = only(checks.check_gpus(gpu_node([H200], seen=0, build=False), 1))
-    assert one.level == "note"          # the GPU build could not use it either
+    assert one.level == "note"  # the GPU build could not use it either
     assert one.value.endswith("so they are not used")
 
 
@@ -221,19 +299,21 @@ def test_gpus_without_a_driver() -> None:
 
 # Room
 
+
 def test_shm() -> None:
     small = node(shm=Space(path="/dev/shm", total=64 * 10**6, free=64 * 10**6))
     one = checks.check_shm(small, None)
     assert one.level == "warning"
     assert one.value.startswith("64 MB, and Ray's object store wants 4.8 GB")
     assert "--shm-size=5g" in one.fix
-    assert checks.check_shm(small, 50e6).level == "ok"      # this Ray asks for so much only
+    assert checks.check_shm(small, 50e6).level == "ok"  # this Ray asks for so much only
     full = node(shm=Space(path="/dev/shm", total=8 * GB, free=10**6))
     assert checks.check_shm(full, None).value == "1 MB of 8.0 GB are free"
 
 
-@pytest.mark.parametrize(("free", "level"), [(50 * GB, "ok"), (4 * GB, "warning"), (1 * GB, "warning"),
-                                             (10**7, "problem"), (0, "problem")])
+@pytest.mark.parametrize(
+    ("free", "level"), [(50 * GB, "ok"), (4 * GB, "warning"), (1 * GB, "warning"), (10**7, "problem"), (0, "problem")]
+)
 def test_disk(free: int, level: str) -> None:
     one = checks.check_disk("Ray's files", Space(path="/tmp/ray", total=100 * GB, free=free), "name another")
     assert one.level == level
@@ -250,17 +330,23 @@ def test_storage_that_cannot_be_written() -> None:
 
 # Several nodes
 
+
 def cluster(**changes: Any) -> Seen:
     """Three nodes that are well, but for these changes."""
     nodes = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
     disk = Space(path="/nfs", total=100 * GB, free=50 * GB)
-    well = {"facts": {name: node(environment={"RAY_num_workers_soft_limit": "64"}) for name in nodes},
-            "here": node(), "resources": {name: {"CPU": 4.0} for name in nodes},
-            "clocks": {name: Clock(0.01 * i, 0.001) for i, name in enumerate(nodes)},
-            "interfaces": dict.fromkeys(nodes, "eth0"),
-            "links": {(one, other): "" for one in nodes for other in nodes if one != other},
-            "storage_path": "/nfs/runs", "storage": dict.fromkeys(nodes, ("", disk)),
-            "sees": {name: frozenset(nodes) for name in nodes}, "token_asked": True}
+    well = {
+        "facts": {name: node(environment={"RAY_num_workers_soft_limit": "64"}) for name in nodes},
+        "here": node(),
+        "resources": {name: {"CPU": 4.0} for name in nodes},
+        "clocks": {name: Clock(0.01 * i, 0.001) for i, name in enumerate(nodes)},
+        "interfaces": dict.fromkeys(nodes, "eth0"),
+        "links": {(one, other): "" for one in nodes for other in nodes if one != other},
+        "storage_path": "/nfs/runs",
+        "storage": dict.fromkeys(nodes, ("", disk)),
+        "sees": {name: frozenset(nodes) for name in nodes},
+        "token_asked": True,
+    }
     return Seen(nodes, **{**well, **changes})
 
 
@@ -290,11 +376,15 @@ def test_no_node_answers() -> None:
     assert [one.what for one in found if one.level == "problem"] == ["nodes"]
 
 
-@pytest.mark.parametrize(("there", "what", "level"), [
-    (node(python="3.11.2"), "Python", "problem"),
-    (node({"ray": "2.60.1"}), "ray", "problem"),
-    (node(child={"raymx": {"version": "0.2.0", "folder": "/raymx", "code": "c0de"}}), "raymx", "problem"),
-    (node(child={"raymx": {"version": "0.1.0", "folder": "/raymx", "code": "01d"}}), "raymx's code", "warning")])
+@pytest.mark.parametrize(
+    ("there", "what", "level"),
+    [
+        (node(python="3.11.2"), "Python", "problem"),
+        (node({"ray": "2.60.1"}), "ray", "problem"),
+        (node(child={"raymx": {"version": "0.2.0", "folder": "/raymx", "code": "c0de"}}), "raymx", "problem"),
+        (node(child={"raymx": {"version": "0.1.0", "folder": "/raymx", "code": "01d"}}), "raymx's code", "warning"),
+    ],
+)
 def test_versions_that_differ(there: Facts, what: str, level: str) -> None:
     facts_of = {"10.0.0.1": node(), "10.0.0.2": there, "10.0.0.3": node()}
     one = only(between.check_agreement(cluster(facts=facts_of)))
@@ -314,8 +404,10 @@ def test_a_package_of_one_node_names_the_node() -> None:
 
 
 def test_nodes_that_cannot_connect() -> None:
-    links = dict(cluster().links) | {("10.0.0.1", "10.0.0.3"): "no answer within 5 s",
-                                     ("10.0.0.2", "10.0.0.3"): "no answer within 5 s"}
+    links = dict(cluster().links) | {
+        ("10.0.0.1", "10.0.0.3"): "no answer within 5 s",
+        ("10.0.0.2", "10.0.0.3"): "no answer within 5 s",
+    }
     one = only(findings_of(links=links))
     assert one.value == "10.0.0.3 cannot be reached from 10.0.0.1, 10.0.0.2: no answer within 5 s"
     assert "security group" in one.fix
@@ -333,8 +425,11 @@ def test_a_node_whose_address_is_not_its_own() -> None:
 
 
 def test_storage_that_is_not_shared() -> None:
-    sees = {"10.0.0.1": frozenset({"10.0.0.1"}), "10.0.0.2": frozenset({"10.0.0.2", "10.0.0.3"}),
-            "10.0.0.3": frozenset({"10.0.0.2", "10.0.0.3"})}
+    sees = {
+        "10.0.0.1": frozenset({"10.0.0.1"}),
+        "10.0.0.2": frozenset({"10.0.0.2", "10.0.0.3"}),
+        "10.0.0.3": frozenset({"10.0.0.2", "10.0.0.3"}),
+    }
     one = only(findings_of(sees=sees))
     assert one.level == "problem"
     assert "10.0.0.1 and 10.0.0.2, 10.0.0.3 do not see each other's files" in one.value
@@ -343,14 +438,19 @@ def test_storage_that_is_not_shared() -> None:
 
 def test_storage_that_one_node_cannot_write() -> None:
     disk = Space(path="/nfs", total=100 * GB, free=50 * GB)
-    one = only(findings_of(storage={"10.0.0.1": ("", disk), "10.0.0.2": ("Read-only file system", disk),
-                                    "10.0.0.3": ("", disk)},
-                           sees=dict.fromkeys(("10.0.0.1", "10.0.0.3"), frozenset({"10.0.0.1", "10.0.0.3"}))))
+    one = only(
+        findings_of(
+            storage={"10.0.0.1": ("", disk), "10.0.0.2": ("Read-only file system", disk), "10.0.0.3": ("", disk)},
+            sees=dict.fromkeys(("10.0.0.1", "10.0.0.3"), frozenset({"10.0.0.1", "10.0.0.3"})),
+        )
+    )
     assert one.nodes == ("10.0.0.2",)
 
 
-@pytest.mark.parametrize(("ahead_s", "within_s", "level"), [
-    (1.9, 0.01, "ok"), (2.5, 0.01, "warning"), (-7.0, 0.01, "warning"), (2.5, 1.0, "ok")])
+@pytest.mark.parametrize(
+    ("ahead_s", "within_s", "level"),
+    [(1.9, 0.01, "ok"), (2.5, 0.01, "warning"), (-7.0, 0.01, "warning"), (2.5, 1.0, "ok")],
+)
 def test_clocks(ahead_s: float, within_s: float, level: str) -> None:
     """One that may be right, by how long the answer took, is."""
     (one,) = between.check_clocks({"a": Clock(0.0, 0.01), "b": Clock(ahead_s, within_s)})
@@ -364,15 +464,27 @@ def test_a_cluster_without_a_token() -> None:
 
 
 def test_idle_processes_that_ray_ends() -> None:
-    found = only(findings_of(facts={"10.0.0.1": node(), "10.0.0.2": node(),
-                                    "10.0.0.3": node(environment={"RAY_num_workers_soft_limit": "8"})}))
+    found = only(
+        findings_of(
+            facts={
+                "10.0.0.1": node(),
+                "10.0.0.2": node(),
+                "10.0.0.3": node(environment={"RAY_num_workers_soft_limit": "8"}),
+            }
+        )
+    )
     assert (found.level, found.nodes) == ("note", ("10.0.0.1", "10.0.0.2"))
 
 
-@pytest.mark.parametrize(("there", "mode", "here", "fix"), [
-    (True, "", "was not sent", "RAY_AUTH_MODE=token"),
-    (True, "disabled", "RAY_AUTH_MODE is disabled", "--address auto"),
-    (False, "token", "no token here", "copy"), (True, "token", "another cluster's", "copy")])
+@pytest.mark.parametrize(
+    ("there", "mode", "here", "fix"),
+    [
+        (True, "", "was not sent", "RAY_AUTH_MODE=token"),
+        (True, "disabled", "RAY_AUTH_MODE is disabled", "--address auto"),
+        (False, "token", "no token here", "copy"),
+        (True, "token", "another cluster's", "copy"),
+    ],
+)
 def test_a_token_that_is_refused(there: bool, mode: str, here: str, fix: str) -> None:
     assert here in between.token_here(there, mode)
     assert fix in between.token_fix(there, mode)
@@ -380,10 +492,16 @@ def test_a_token_that_is_refused(there: bool, mode: str, here: str, fix: str) ->
 
 # How it is shown
 
+
 def test_lines_have_problems_last_and_their_fix_below() -> None:
     shown = findings.lines([Finding("problem", "b", "broken", "mend it", ("n1", "n2")), Finding("ok", "a", "fine")])
-    assert shown == ["ok       a  fine", "problem  b  n1, n2: broken", "  mend it", "",
-                     "1 problem would stop a run: see above for what to do"]
+    assert shown == [
+        "ok       a  fine",
+        "problem  b  n1, n2: broken",
+        "  mend it",
+        "",
+        "1 problem would stop a run: see above for what to do",
+    ]
 
 
 def test_a_fix_of_several_findings_is_shown_once() -> None:
@@ -408,10 +526,16 @@ def test_json_has_all_nodes() -> None:
 
 # Facts, really
 
+
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(("child", "error"), [
-    ("import os; os.abort()", "SIGABRT"), ("import sys; print('x', file=sys.stderr); sys.exit(3)", "exit code 3: x"),
-    ("import time; time.sleep(60)", "not done after 1 s")])
+@pytest.mark.parametrize(
+    ("child", "error"),
+    [
+        ("import os; os.abort()", "SIGABRT"),
+        ("import sys; print('x', file=sys.stderr); sys.exit(3)", "exit code 3: x"),
+        ("import time; time.sleep(60)", "not done after 1 s"),
+    ],
+)
 def test_a_child_that_ends_badly(child: str, error: str) -> None:
     first = 'print(\'{"stage": "raymx", "found": {"version": "7"}}\', flush=True); '
     found = facts.try_out(first + child, timeout_s=1.0 if "sleep" in child else 30.0)
@@ -424,7 +548,7 @@ def test_the_child_names_what_is_wrong_with_numpy(tmp_path: Path, monkeypatch: p
     """As with NumPy 1.24 and later, which have no ``bool``."""
     (tmp_path / "mxnet.py").write_text("import numpy\nnumpy.no_such_bool\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("DMLC_ROLE", "server")       # it must not become one
+    monkeypatch.setenv("DMLC_ROLE", "server")  # it must not become one
     error = facts.try_out(CHILD, 30.0)["mxnet"]["error"]
     assert error == "AttributeError: module 'numpy' has no attribute 'no_such_bool'"
     assert "numpy==1.23.5" in only(checks.check_mxnet(node(child={"mxnet": {"error": error}}), NEEDS)).fix
@@ -439,8 +563,9 @@ def test_space_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert facts.space(str(tmp_path / "a" / "b"))["path"] == str(tmp_path)
 
 
-@pytest.mark.parametrize(("settings", "there"), [({}, False), ({"RAY_AUTH_TOKEN": "x"}, True),
-                                                 ({"RAY_AUTH_TOKEN_PATH": __file__}, True)])
+@pytest.mark.parametrize(
+    ("settings", "there"), [({}, False), ({"RAY_AUTH_TOKEN": "x"}, True), ({"RAY_AUTH_TOKEN_PATH": __file__}, True)]
+)
 def test_tokens(settings: dict[str, str], there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -474,18 +599,29 @@ def test_ports_of_two_nodes() -> None:
         free = closed.getsockname()[1]
     targets = [("first", "127.0.0.1", port), ("third", "127.0.0.1", port), ("gone", "127.0.0.1", free)]
     assert second.connect(targets) == {
-        "first": "", "third": "somebody else answered at this address", "gone": "Connection refused"}
-    port, error = first.listen("203.0.113.1")       # nobody's address
+        "first": "",
+        "third": "somebody else answered at this address",
+        "gone": "Connection refused",
+    }
+    port, error = first.listen("203.0.113.1")  # nobody's address
     assert port == 0
     assert "lo 127.0.0.1" in error
 
 
 # The command, really
 
+
 def doctor(*arguments: str, **environment: str) -> tuple[int, list[dict[str, Any]], str]:
     """Exit code, findings and stderr of the command, which is given outside the project's folder."""
-    done = subprocess.run([sys.executable, "-m", "raymx.doctor", "--json", *arguments], capture_output=True, text=True,
-                          check=False, timeout=200, cwd="/tmp", env={**os.environ, **environment})
+    done = subprocess.run(
+        [sys.executable, "-m", "raymx.doctor", "--json", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        cwd="/tmp",
+        env={**os.environ, **environment},
+    )
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
@@ -554,7 +690,7 @@ def test_a_cluster_of_two_nodes(two_nodes: Any, tmp_path: Path) -> None:
     assert of(found, "token")["level"] == "ok"
     assert list(tmp_path.iterdir()) == []
     deadline = time.monotonic() + 30
-    while on_nodes() and time.monotonic() < deadline:       # Ray ends a process a moment after it says so
+    while on_nodes() and time.monotonic() < deadline:  # Ray ends a process a moment after it says so
         time.sleep(0.1)
     assert on_nodes() == []
 
@@ -566,7 +702,7 @@ def test_a_cluster_whose_storage_path_cannot_be_written(two_nodes: Any) -> None:
     code, found, _ = doctor("--address", two_nodes.address, "--storage-path", "/proc/runs")
     assert code == 1
     one = of(found, "storage path")
-    assert (one["level"], one["nodes"]) == ("problem", [])      # of all nodes
+    assert (one["level"], one["nodes"]) == ("problem", [])  # of all nodes
 
 
 @pytest.mark.ray
@@ -586,12 +722,20 @@ def test_a_node_that_hangs_is_a_finding(two_nodes: Any) -> None:
     (_, hanging) = two_nodes.list_all_nodes()
     (raylet,) = hanging.all_processes["raylet"]
     os.kill(raylet.process.pid, signal.SIGSTOP)
-    code = ("import sys\nfrom raymx.doctor import __main__ as command, between, cluster, findings\n"
-            "seen = cluster.look(sys.argv[1], None, command._here(), command._child(), start_timeout_s=15)\n"
-            "print(findings.as_json(between.check_cluster(seen, None)))\n")
+    code = (
+        "import sys\nfrom raymx.doctor import __main__ as command, between, cluster, findings\n"
+        "seen = cluster.look(sys.argv[1], None, command._here(), command._child(), start_timeout_s=15)\n"
+        "print(findings.as_json(between.check_cluster(seen, None)))\n"
+    )
     try:
-        done = subprocess.run([sys.executable, "-c", code, two_nodes.address], capture_output=True, text=True,
-                              check=True, timeout=200, cwd="/tmp")
+        done = subprocess.run(
+            [sys.executable, "-c", code, two_nodes.address],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=200,
+            cwd="/tmp",
+        )
     finally:
         os.kill(raylet.process.pid, signal.SIGCONT)
     answered, silent = [one for one in json.loads(done.stdout) if one["what"] == "nodes"]

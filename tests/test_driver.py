@@ -11,16 +11,23 @@ from raymx import driver
 from raymx.config import load_experiment
 
 
-@pytest.mark.parametrize(("overrides", "needed"), [
-    ({}, 6), ({"data.cpus": 3}, 10), ({"sweep.space.training.base_lr": {"grid": [0.1, 0.2]}}, 6),
-    ({"sweep.space.training.base_lr": {"grid": [0.1, 0.2]}, "sweep.max_concurrent_trials": 2}, 12)])
+@pytest.mark.parametrize(
+    ("overrides", "needed"),
+    [
+        ({}, 6),
+        ({"data.cpus": 3}, 10),
+        ({"sweep.space.training.base_lr": {"grid": [0.1, 0.2]}}, 6),
+        ({"sweep.space.training.base_lr": {"grid": [0.1, 0.2]}, "sweep.max_concurrent_trials": 2}, 12),
+    ],
+)
 def test_cpus_that_a_run_needs(overrides: dict[str, object], needed: int) -> None:
     assert driver.needed_cpus(load_experiment(EXPERIMENTS / "fashion_mnist.yaml", overrides)) == needed
 
 
 @pytest.mark.parametrize(("cores", "data_cpus"), [(2, 1), (16, 6)])
 def test_data_cpus_take_what_the_cores_have_left(
-        cores: int, data_cpus: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    cores: int, data_cpus: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert driver.dry_run(load_experiment(EXPERIMENTS / "fashion_mnist.yaml"), None) == 0

@@ -30,6 +30,7 @@ def after(*failures: Failure, history: History = TRAINED) -> History:
 
 # Without a failure
 
+
 def test_starts_as_soon_as_the_least_fit() -> None:
     decision = decide(IDLE, LIMITS, History())
     assert (decision.action, decision.workers) == ("start", 2)
@@ -50,9 +51,11 @@ def test_waits_for_its_own_bundles_and_gives_the_slots_back_for_them() -> None:
     decision = decide(replace(IDLE, own_bundles="lost", spare_slots=3), LIMITS, History())
     assert (decision.action, decision.release) == ("wait", True)
     assert "2 workers" in decision.reason
-    for status in (replace(IDLE, own_bundles="lost", lost_for_s=PATIENCE_S),
-                   replace(RUNNING, failure=LOSS, own_bundles="lost", lost_for_s=PATIENCE_S)):
-        assert decide(status, LIMITS, after(LOSS)).action == "leave"     # and is placed anew
+    for status in (
+        replace(IDLE, own_bundles="lost", lost_for_s=PATIENCE_S),
+        replace(RUNNING, failure=LOSS, own_bundles="lost", lost_for_s=PATIENCE_S),
+    ):
+        assert decide(status, LIMITS, after(LOSS)).action == "leave"  # and is placed anew
 
 
 def test_keeps() -> None:
@@ -60,14 +63,18 @@ def test_keeps() -> None:
     assert decide(replace(RUNNING, saved=True), LIMITS, TRAINED).action == "keep"
 
 
-@pytest.mark.parametrize(("change", "action"), [
-    ({"saved": True}, "grow"),
-    ({"saved": False}, "keep"),
-    ({"saved": True, "since_resize_s": 29.0}, "keep"),
-    ({"saved": True, "since_resize_s": 30.0}, "grow"),
-    ({"saved": True, "others_wait": True, "workers": 2}, "keep")])
+@pytest.mark.parametrize(
+    ("change", "action"),
+    [
+        ({"saved": True}, "grow"),
+        ({"saved": False}, "keep"),
+        ({"saved": True, "since_resize_s": 29.0}, "keep"),
+        ({"saved": True, "since_resize_s": 30.0}, "grow"),
+        ({"saved": True, "others_wait": True, "workers": 2}, "keep"),
+    ],
+)
 def test_grows_right_after_a_checkpoint_and_a_cool_down(change: dict[str, object], action: str) -> None:
-    decision = decide(replace(RUNNING, spare_slots=2, **change), LIMITS, TRAINED)      # type: ignore[arg-type]
+    decision = decide(replace(RUNNING, spare_slots=2, **change), LIMITS, TRAINED)  # type: ignore[arg-type]
     assert decision.action == action
     if action == "grow":
         assert decision.workers == 6
@@ -79,10 +86,12 @@ def test_grows_to_the_most_and_no_further() -> None:
     assert decide(replace(RUNNING, workers=8, spare_slots=1, saved=True), LIMITS, TRAINED).action == "keep"
 
 
-@pytest.mark.parametrize(("change", "workers", "release"), [
-    ({"leaving_slots": 1}, 3, False), ({"leaving_slots": 2}, 2, False), ({"others_wait": True}, 2, True)])
+@pytest.mark.parametrize(
+    ("change", "workers", "release"),
+    [({"leaving_slots": 1}, 3, False), ({"leaving_slots": 2}, 2, False), ({"others_wait": True}, 2, True)],
+)
 def test_shrinks_once_a_checkpoint_was_taken(change: dict[str, object], workers: int, release: bool) -> None:
-    status = replace(RUNNING, **change)     # type: ignore[arg-type]
+    status = replace(RUNNING, **change)  # type: ignore[arg-type]
     assert decide(status, LIMITS, TRAINED).action == "save"
     decision = decide(replace(status, saved=True), LIMITS, TRAINED)
     assert (decision.action, decision.workers, decision.release) == ("shrink", workers, release)
@@ -107,6 +116,7 @@ def test_a_drained_node_after_a_failure_is_left_with_no_new_checkpoint() -> None
 
 # After a failure
 
+
 @pytest.mark.parametrize("failure", [DEATH, LOSS, STALL, error()])
 def test_starts_again(failure: Failure) -> None:
     decision = decide(replace(RUNNING, failure=failure, spare_slots=1), LIMITS, after(failure))
@@ -121,7 +131,7 @@ def test_waits_when_the_node_of_its_own_bundles_is_gone() -> None:
 
 @pytest.mark.parametrize("place", [(0, 3), None])
 def test_the_same_error_twice_at_the_same_place_is_the_last(place: tuple[int, int] | None) -> None:
-    first, second = error(place=place), error("worker 0 of 1: ValueError: no", place=place)     # by another worker
+    first, second = error(place=place), error("worker 0 of 1: ValueError: no", place=place)  # by another worker
     decision = decide(replace(RUNNING, failure=second), LIMITS, after(first, second))
     assert decision.action == "fail"
     assert "the same error came twice" in decision.reason
@@ -178,6 +188,7 @@ def test_an_error_before_the_first_step_is_the_last() -> None:
 
 # Stalls
 
+
 def test_a_loop_that_does_not_move_is_seen() -> None:
     watch = StallWatch(10.0)
     assert watch.look({0: 1, 1: 1}, set(), 2, 0.0) == []
@@ -189,7 +200,7 @@ def test_a_loop_that_waits_for_the_trial_does_not_stand_still() -> None:
     watch = StallWatch(10.0)
     watch.look({0: 1, 1: 1}, set(), 2, 0.0)
     assert watch.look({0: 1, 1: 1}, {1}, 2, 10.0) == [0]
-    assert watch.look({0: 2, 1: 1}, set(), 2, 19.0) == []       # its time begins when it may go on
+    assert watch.look({0: 2, 1: 1}, set(), 2, 19.0) == []  # its time begins when it may go on
 
 
 def test_a_worker_that_does_not_answer_stands_still() -> None:

@@ -19,7 +19,7 @@ from raymx.config import load_experiment
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 
-OWN = [{"CPU": 1}, {"CPU": 3}]          # the trial and the KVStore scheduler; a worker with its data CPU and the server
+OWN = [{"CPU": 1}, {"CPU": 3}]  # the trial and the KVStore scheduler; a worker with its data CPU and the server
 SLOT_CPUS = 2
 
 
@@ -35,8 +35,11 @@ class Nodes:
         ray.shutdown()
         os.environ["RAY_AUTH_MODE"] = "token"
         # Ray's default takes fifteen seconds to see that a node is gone.
-        quickly = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500,
-                   "health_check_failure_threshold": 2}
+        quickly = {
+            "health_check_initial_delay_ms": 0,
+            "health_check_period_ms": 500,
+            "health_check_failure_threshold": 2,
+        }
         self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "_system_config": quickly})
         ray.init(self.cluster.address, logging_level="ERROR", log_to_driver=False)
 
@@ -48,9 +51,20 @@ class Nodes:
 
     def drain(self, node: Any) -> None:
         """What a cloud's preemption notice leads to."""
-        command = [Path(sys.executable).parent / "ray", "drain-node", "--address", self.cluster.address, "--node-id",
-                   node.node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a test",
-                   "--deadline-remaining-seconds", "600"]
+        command = [
+            Path(sys.executable).parent / "ray",
+            "drain-node",
+            "--address",
+            self.cluster.address,
+            "--node-id",
+            node.node_id,
+            "--reason",
+            "DRAIN_NODE_REASON_PREEMPTION",
+            "--reason-message",
+            "a test",
+            "--deadline-remaining-seconds",
+            "600",
+        ]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
@@ -73,9 +87,19 @@ def trial(nodes: Nodes) -> Iterator[TrialByHand]:
 
 
 def elastic(**changes: object) -> Any:
-    return load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {
-        "model.net": "nets:mlp", "training.epochs": 1000, "resources.workers": {"min": 1, "max": 3}, "data.cpus": 1,
-        "resources.resize_cooldown_s": 0.0, "checkpoint.every_steps": 10, "resources.standby": False, **changes})
+    return load_experiment(
+        EXPERIMENTS / "fashion_mnist.yaml",
+        {
+            "model.net": "nets:mlp",
+            "training.epochs": 1000,
+            "resources.workers": {"min": 1, "max": 3},
+            "data.cpus": 1,
+            "resources.resize_cooldown_s": 0.0,
+            "checkpoint.every_steps": 10,
+            "resources.standby": False,
+            **changes,
+        },
+    )
 
 
 def step_until(trial: TrialByHand, condition: Callable[[dict[str, Any]], bool], rows: list[dict[str, Any]]) -> None:
@@ -98,13 +122,17 @@ def test_grows_and_shrinks_as_nodes_come_and_go(nodes: Nodes, trial: TrialByHand
     step_until(trial, lambda row: row["num_workers"] == 1, rows)
     added = nodes.add(2 * SLOT_CPUS)
     step_until(trial, lambda row: row["num_workers"] == 3, rows)
-    assert re.match(r"room for [12] more workers? appeared: grew from [12] to 3 workers in [0-9.]+ s, from epoch",
-                    trial.notes()[-1])
+    assert re.match(
+        r"room for [12] more workers? appeared: grew from [12] to 3 workers in [0-9.]+ s, from epoch", trial.notes()[-1]
+    )
 
     nodes.drain(added)
     step_until(trial, lambda row: row["num_workers"] == 1, rows)
-    assert re.fullmatch(r"the nodes of 2 workers are being drained: shrank from 3 to 1 worker in [0-9.]+ s, from epoch "
-                        r"\d+ step \d+", trial.notes()[-1])
+    assert re.fullmatch(
+        r"the nodes of 2 workers are being drained: shrank from 3 to 1 worker in [0-9.]+ s, from epoch "
+        r"\d+ step \d+",
+        trial.notes()[-1],
+    )
     nodes.remove(added)
 
     added = nodes.add(SLOT_CPUS)
@@ -142,7 +170,7 @@ def test_two_elastic_runs_share_a_cluster(nodes: Nodes, trial: TrialByHand) -> N
 
 def test_waits_for_room_when_its_own_bundle_is_lost_and_goes_on(nodes: Nodes, trial: TrialByHand) -> None:
     """The only worker's node dies, and the server with it: the trial, on another node, waits for one more."""
-    trial.begin(elastic(**{"resources.workers": 1}))        # it asks for no more room now
+    trial.begin(elastic(**{"resources.workers": 1}))  # it asks for no more room now
     stays, added = nodes.add(1), nodes.add(5)
     by_hand = TrialByHand([{"CPU": 1}, {"CPU": 5}])
     try:

@@ -17,7 +17,7 @@ from raymx.training.checkpoint import Saved
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
-RECORDS = 3_180         # 49 batches of 64 and one of 44: 100 steps in two epochs, with a short last batch in each
+RECORDS = 3_180  # 49 batches of 64 and one of 44: 100 steps in two epochs, with a short last batch in each
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = EXPERIMENTS / "data" / "fashion_mnist_train.rec"
     path = tmp_path_factory.mktemp("data") / "part.rec"
     with open(source, "rb") as file, RecordIOWriter(path) as out:
-        for offset in scan(source).offsets[::len(scan(source).offsets) // RECORDS][:RECORDS]:
+        for offset in scan(source).offsets[:: len(scan(source).offsets) // RECORDS][:RECORDS]:
             out.write(read_payload(file, int(offset)))
     return path
 
@@ -38,23 +38,46 @@ def trial(ray_cluster: None) -> Iterator[TrialByHand]:
     by_hand.close()
 
 
-def experiment(records: Path, workers: int, servers: int, update_on_kvstore: bool | str = True, epochs: int = 2,
-               base_lr: float = 0.05, precision: dict[str, Any] | None = None, **optimizer: object) -> Any:
-    return parse_experiment({
-        "name": "equivalence", "model": {"net": "nets:mlp", "classes": 10},
-        "data": {"train": str(records), "image_shape": [1, 28, 28], "mean": 73, "std": 90},
-        "training": {"epochs": epochs, "global_batch_size": 64, "base_lr": base_lr,
-                     "base_batch_size": 64, "warmup_epochs": 0.5,
-                     "optimizer": optimizer or {"name": "sgd", "momentum": 0.9, "wd": 0.001}},
-        "kvstore": {"type": "dist_sync", "servers": servers, "update_on_kvstore": update_on_kvstore,
-                    # Low enough that the two larger weights of the net are cut over two servers.
-                    "env": {"worker": {"MXNET_KVSTORE_BIGARRAY_BOUND": 1000}}},
-        "precision": precision or {}, "resources": {"workers": workers, "standby": False}}, str(EXPERIMENTS))
+def experiment(
+    records: Path,
+    workers: int,
+    servers: int,
+    update_on_kvstore: bool | str = True,
+    epochs: int = 2,
+    base_lr: float = 0.05,
+    precision: dict[str, Any] | None = None,
+    **optimizer: object,
+) -> Any:
+    return parse_experiment(
+        {
+            "name": "equivalence",
+            "model": {"net": "nets:mlp", "classes": 10},
+            "data": {"train": str(records), "image_shape": [1, 28, 28], "mean": 73, "std": 90},
+            "training": {
+                "epochs": epochs,
+                "global_batch_size": 64,
+                "base_lr": base_lr,
+                "base_batch_size": 64,
+                "warmup_epochs": 0.5,
+                "optimizer": optimizer or {"name": "sgd", "momentum": 0.9, "wd": 0.001},
+            },
+            "kvstore": {
+                "type": "dist_sync",
+                "servers": servers,
+                "update_on_kvstore": update_on_kvstore,
+                # Low enough that the two larger weights of the net are cut over two servers.
+                "env": {"worker": {"MXNET_KVSTORE_BIGARRAY_BOUND": 1000}},
+            },
+            "precision": precision or {},
+            "resources": {"workers": workers, "standby": False},
+        },
+        str(EXPERIMENTS),
+    )
 
 
 def weights_after(trial: TrialByHand, experiment: Any, folder: Path) -> dict[str, np.ndarray]:
     rows = trial.begin(experiment).run()
-    assert [row["steps"] for row in rows] == [49, 50]       # the first step ever is counted apart
+    assert [row["steps"] for row in rows] == [49, 50]  # the first step ever is counted apart
     saved = trial.save(folder)
     assert set(saved.optimizer.counts.values()) == {100}
     return parameters(saved)
@@ -66,16 +89,41 @@ def one_worker(trial: TrialByHand, records: Path, tmp_path_factory: pytest.TempP
 
 
 # From one worker on: each next generation has warm processes, and fresh ones where it has more roles.
-@pytest.mark.parametrize(("workers", "servers", "update_on_kvstore"), [
-    (2, 1, True), (3, 1, True), (2, 2, True), (3, 2, True), (1, 1, False), (2, 1, False), (3, 1, False), (3, 2, False)])
-def test_same_weights(trial: TrialByHand, records: Path, one_worker: dict[str, np.ndarray], tmp_path: Path,
-                      workers: int, servers: int, update_on_kvstore: bool) -> None:
+@pytest.mark.parametrize(
+    ("workers", "servers", "update_on_kvstore"),
+    [
+        (2, 1, True),
+        (3, 1, True),
+        (2, 2, True),
+        (3, 2, True),
+        (1, 1, False),
+        (2, 1, False),
+        (3, 1, False),
+        (3, 2, False),
+    ],
+)
+def test_same_weights(
+    trial: TrialByHand,
+    records: Path,
+    one_worker: dict[str, np.ndarray],
+    tmp_path: Path,
+    workers: int,
+    servers: int,
+    update_on_kvstore: bool,
+) -> None:
     assert_same(weights_after(trial, experiment(records, workers, servers, update_on_kvstore), tmp_path), one_worker)
 
 
 @pytest.mark.parametrize(("workers", "servers", "scale"), [(2, 2, 128), (3, 1, "dynamic")])
-def test_same_weights_with_a_loss_scale(trial: TrialByHand, records: Path, one_worker: dict[str, np.ndarray],
-                                        tmp_path: Path, workers: int, servers: int, scale: Any) -> None:
+def test_same_weights_with_a_loss_scale(
+    trial: TrialByHand,
+    records: Path,
+    one_worker: dict[str, np.ndarray],
+    tmp_path: Path,
+    workers: int,
+    servers: int,
+    scale: Any,
+) -> None:
     """What the loss is multiplied by, the update divides by; workers that agree about each step take all of them."""
     scaled = experiment(records, workers, servers, "auto", precision={"loss_scale": scale})
     assert_same(weights_after(trial, scaled, tmp_path), one_worker)
@@ -88,8 +136,9 @@ def assert_same(found: dict[str, np.ndarray], one_worker: dict[str, np.ndarray])
         np.testing.assert_allclose(found[name], expected, atol=1e-5, rtol=0, err_msg=name)
 
 
-def shrunk_and_grown(trial: TrialByHand, records: Path, folder: Path, change: Callable[[Saved], Saved],
-                     optimizer: dict[str, Any]) -> dict[str, np.ndarray]:
+def shrunk_and_grown(
+    trial: TrialByHand, records: Path, folder: Path, change: Callable[[Saved], Saved], optimizer: dict[str, Any]
+) -> dict[str, np.ndarray]:
     """Weights after 4 workers on 2 servers, then within an epoch 1 worker on 1, then 3 on 1.
 
     ``change`` is made to each checkpoint in between.
@@ -115,12 +164,17 @@ def parameters(saved: Saved) -> dict[str, np.ndarray]:
     return {name: array.asnumpy() for name, array in mx.nd.load_frombuffer(saved.parameters).items()}
 
 
-@pytest.mark.parametrize(("optimizer", "forget"), [
-    pytest.param({"base_lr": 0.01}, {"arrays": {}}, marks=long_form),
-    pytest.param({"base_lr": 0.001, "name": "adam"}, {"arrays": {}}, marks=long_form),
-    ({"base_lr": 0.001, "name": "adam"}, {"counts": {}})])
+@pytest.mark.parametrize(
+    ("optimizer", "forget"),
+    [
+        pytest.param({"base_lr": 0.01}, {"arrays": {}}, marks=long_form),
+        pytest.param({"base_lr": 0.001, "name": "adam"}, {"arrays": {}}, marks=long_form),
+        ({"base_lr": 0.001, "name": "adam"}, {"counts": {}}),
+    ],
+)
 def test_shrinking_and_growing_keeps_momentum_and_adams_counts(
-        trial: TrialByHand, records: Path, tmp_path: Path, optimizer: dict[str, Any], forget: dict[str, Any]) -> None:
+    trial: TrialByHand, records: Path, tmp_path: Path, optimizer: dict[str, Any], forget: dict[str, Any]
+) -> None:
     """4 -> 1 -> 3 workers and 2 -> 1 servers end where 1 worker does; not so when a part of the state is lost."""
     trial.begin(experiment(records, 1, 1, epochs=3, **optimizer)).run()
     undisturbed = parameters(trial.save(tmp_path / "undisturbed"))

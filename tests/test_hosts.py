@@ -88,8 +88,9 @@ def test_a_command_gets_signals_and_gives_its_exit_code(hosts: list[Host]) -> No
     assert hosts[0].run(["sh", "-c", "exit 3"], timeout_s=20, check=False).returncode == 3
     with pytest.raises(RuntimeError, match="host1: sh -c echo why; exit 3 gave 3\nwhy"):
         shell(hosts[0], "echo why; exit 3")
-    process = hosts[0].popen(["sh", "-c", "trap 'exit 7' INT; echo ready; while :; do sleep 0.1; done"],
-                             stdout=subprocess.PIPE)
+    process = hosts[0].popen(
+        ["sh", "-c", "trap 'exit 7' INT; echo ready; while :; do sleep 0.1; done"], stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGINT)

@@ -153,8 +153,15 @@ def test_two_channels_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["app13-multiple.jpg", "hopper.jpg", "hopper_gray.jpg", "hopper_orientation_6.jpg", "jfif_unit_cm.jpg",
-     "junk_jpeg_header.jpg", "pil_sample_cmyk.jpg"],
+    [
+        "app13-multiple.jpg",
+        "hopper.jpg",
+        "hopper_gray.jpg",
+        "hopper_orientation_6.jpg",
+        "jfif_unit_cm.jpg",
+        "junk_jpeg_header.jpg",
+        "pil_sample_cmyk.jpg",
+    ],
 )
 @pytest.mark.parametrize("channels", [1, 3])
 def test_odd_jpeg_files_decode_as_mx_image_does(name: str, channels: int) -> None:

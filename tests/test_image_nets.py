@@ -20,8 +20,13 @@ from raymx.config import load_experiment, parse_experiment
 from raymx.data.recordio import Record, read_payload, unpack
 from raymx.imports import load_object
 
-NETS = [("resnet20", {}, 32), ("resnet20", {"shortcut": "projection"}, 32), ("vgg11", {"batch_norm": True}, 32),
-        ("vgg11", {}, 32), ("leafnetwork", {}, 64)]
+NETS = [
+    ("resnet20", {}, 32),
+    ("resnet20", {"shortcut": "projection"}, 32),
+    ("vgg11", {"batch_norm": True}, 32),
+    ("vgg11", {}, 32),
+    ("leafnetwork", {}, 64),
+]
 
 
 def net_of(name: str, **options: Any) -> gluon.HybridBlock:
@@ -42,17 +47,18 @@ def pictures(side: int, rows: int = 8) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
 
 # Sizes
 
+
 def test_resnet20_has_the_papers_parameters() -> None:
-    assert parameters(net_of("resnet20"), 32) == 269_722                            # 0.27 M in the paper
+    assert parameters(net_of("resnet20"), 32) == 269_722  # 0.27 M in the paper
     assert parameters(net_of("resnet20", shortcut="projection"), 32) == 269_722 + 16 * 32 + 32 * 64 + 2 * (32 + 64)
-    assert round(parameters(net_of("resnet20", blocks=9), 32) / 1e6, 2) == 0.85     # ResNet-56: 0.85 M
+    assert round(parameters(net_of("resnet20", blocks=9), 32) / 1e6, 2) == 0.85  # ResNet-56: 0.85 M
 
 
 def test_vgg11_has_the_papers_parameters() -> None:
-    assert parameters(net_of("vgg11", classes=1000, units=4096), 224) == 132_863_336    # configuration A: 133 M
+    assert parameters(net_of("vgg11", classes=1000, units=4096), 224) == 132_863_336  # configuration A: 133 M
     convolutions = 9_220_480
     assert parameters(net_of("vgg11"), 32) == convolutions + 2 * (512 * 512 + 512) + 512 * 10 + 10
-    channels = 64 + 128 + 2 * 256 + 4 * 512     # a bias each goes, a scale and a shift each come
+    channels = 64 + 128 + 2 * 256 + 4 * 512  # a bias each goes, a scale and a shift each come
     assert parameters(net_of("vgg11", batch_norm=True), 32) == parameters(net_of("vgg11"), 32) + channels
 
 
@@ -77,6 +83,7 @@ def test_option_a_takes_every_second_pixel_and_adds_empty_channels() -> None:
 
 # What they compute
 
+
 @pytest.mark.parametrize(("name", "options", "side"), NETS)
 def test_hybridized_or_not_they_give_the_same(name: str, options: dict[str, Any], side: int) -> None:
     mx.random.seed(3)
@@ -84,7 +91,7 @@ def test_hybridized_or_not_they_give_the_same(name: str, options: dict[str, Any]
     net.initialize(mx.init.MSRAPrelu())
     images, _ = pictures(side)
     with autograd.train_mode():
-        net(images)             # running statistics of its own, not 0 and 1
+        net(images)  # running statistics of its own, not 0 and 1
     expected = net(images).asnumpy()
     assert expected.shape == (8, 7)
     net.hybridize(static_alloc=True, static_shape=True)
@@ -120,6 +127,7 @@ def test_batch_norm_stays_float32_when_the_net_is_cast(name: str) -> None:
 
 # The experiments
 
+
 @pytest.mark.parametrize("name", ["cifar10_resnet20", "cifar10_vgg11", "leaves_leafnetwork"])
 def test_experiments_load_and_break_no_rule(name: str) -> None:
     experiment = load_experiment(EXPERIMENTS / f"{name}.yaml")
@@ -140,6 +148,7 @@ def test_each_value_of_a_sweep_is_one_that_an_experiment_takes(name: str) -> Non
 
 # CIFAR-10's files
 
+
 def cifar_files(folder: Path, rows: int = 3) -> tuple[np.ndarray, np.ndarray]:
     """All six files of CIFAR-10's binary version, with few images: (6, rows, 32, 32, 3) RGB and (6, rows)."""
     random = np.random.default_rng(5)
@@ -147,7 +156,7 @@ def cifar_files(folder: Path, rows: int = 3) -> tuple[np.ndarray, np.ndarray]:
     labels = random.integers(0, 10, (6, rows), np.uint8)
     names = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
     for name, pixels, classes in zip(names, images, labels, strict=True):
-        planes = pixels.transpose(0, 3, 1, 2).reshape(rows, -1)         # all of red, then of green, then of blue
+        planes = pixels.transpose(0, 3, 1, 2).reshape(rows, -1)  # all of red, then of green, then of blue
         (folder / name).write_bytes(np.concatenate([classes[:, None], planes], axis=1).tobytes())
     return images, labels
 
@@ -177,11 +186,18 @@ def test_cifar10_is_packed_bit_for_bit(tmp_path: Path) -> None:
     assert (np.stack([pixels(record) for record in validation]) == images[5]).all()
 
 
-@pytest.mark.parametrize(("content", "said"), [
-    (b"\x80\x04" * 1537, "has 3074 bytes"), (b"", "has 0 bytes"), (bytes([10]) + bytes(3072), "has the label 10"),
-    (None, "cannot be read: No such file")])
-def test_files_that_are_not_cifar10s_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                                                 content: bytes | None, said: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\x80\x04" * 1537, "has 3074 bytes"),
+        (b"", "has 0 bytes"),
+        (bytes([10]) + bytes(3072), "has the label 10"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_files_that_are_not_cifar10s_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
+) -> None:
     cifar_files(tmp_path)
     path = tmp_path / "data_batch_3.bin"
     path.write_bytes(content) if content is not None else path.unlink()

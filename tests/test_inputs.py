@@ -77,12 +77,19 @@ def test_a_loop_of_ones_own_gets_mirrored_images(mirror: list[int] | None) -> No
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("loss", "metric"), [
-    ("l2", "mse"), ("sigmoid_bce", "accuracy"), ("softmax_cross_entropy", "top5")])
+@pytest.mark.parametrize(
+    ("loss", "metric"), [("l2", "mse"), ("sigmoid_bce", "accuracy"), ("softmax_cross_entropy", "top5")]
+)
 def test_losses_and_metrics_take_every_type(dtype: str, loss: str, metric: str) -> None:
-    experiment = parse_experiment({
-        "name": "x", "model": {"net": "alexnet", "classes": 3, "loss": loss, "metric": metric},
-        "precision": {"dtype": dtype}, "data": {"train": "a", "image_shape": [3, 8, 8]}}, "/")
+    experiment = parse_experiment(
+        {
+            "name": "x",
+            "model": {"net": "alexnet", "classes": 3, "loss": loss, "metric": metric},
+            "precision": {"dtype": dtype},
+            "data": {"train": "a", "image_shape": [3, 8, 8]},
+        },
+        "/",
+    )
     outputs = mx.nd.array([[1, 0, 0], [0, 1, 0]], dtype=dtype)
     labels = mx.nd.array([0, 2]) if loss.startswith("softmax") else mx.nd.array([[1, 0, 0], [0, 0, 1]])
     assert nets.build_loss(experiment)(outputs, labels).shape == (2,)

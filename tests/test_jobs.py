@@ -31,9 +31,14 @@ FASHION_MNIST = EXPERIMENTS / "fashion_mnist.yaml"
 
 def folder(tmp_path: Path, **files: bytes | str) -> Path:
     """An experiment's folder, with more files in it; ``__`` in a name is a ``/``, and ``_dot_`` a dot."""
-    for name, content in {"e.yaml": FASHION_MNIST.read_text(), "nets.py": (EXPERIMENTS / "nets.py").read_text(),
-                          "data__fashion_mnist_train_dot_rec": b"train", "data__fashion_mnist_train_dot_idx": b"0\t0\n",
-                          "data__fashion_mnist_val_dot_rec": b"val", **files}.items():
+    for name, content in {
+        "e.yaml": FASHION_MNIST.read_text(),
+        "nets.py": (EXPERIMENTS / "nets.py").read_text(),
+        "data__fashion_mnist_train_dot_rec": b"train",
+        "data__fashion_mnist_train_dot_idx": b"0\t0\n",
+        "data__fashion_mnist_val_dot_rec": b"val",
+        **files,
+    }.items():
         path = tmp_path / name.replace("__", "/").replace("_dot_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -44,6 +49,7 @@ def sent(experiment: Any, objects: Any = None, **options: Any) -> tuple[list[str
     """The names in the parcel, and the experiment in it."""
     with packing.pack(experiment, objects or {}, **options) as parcel, zipfile.ZipFile(parcel.path) as archive:
         import yaml
+
         return sorted(archive.namelist()), yaml.safe_load(archive.read(packing.EXPERIMENT))
 
 
@@ -51,14 +57,33 @@ class TestPacking:
     def test_modules_and_named_data_travel(self, tmp_path: Path) -> None:
         there = folder(tmp_path, sub__more_dot_py="x = 1", weights_dot_params=b"p")
         names, experiment = sent(config.load_experiment(there / "e.yaml"))
-        assert names == ["data/fashion_mnist_train.idx", "data/fashion_mnist_train.rec", "data/fashion_mnist_val.rec",
-                         "e.yaml", "nets.py", "raymx_experiment.yaml", "sub/more.py", "weights.params"]
+        assert names == [
+            "data/fashion_mnist_train.idx",
+            "data/fashion_mnist_train.rec",
+            "data/fashion_mnist_val.rec",
+            "e.yaml",
+            "nets.py",
+            "raymx_experiment.yaml",
+            "sub/more.py",
+            "weights.params",
+        ]
         assert experiment["data"]["train"] in ("data/fashion_mnist_train.rec", ["data/fashion_mnist_train.rec"])
 
     def test_what_is_left_out(self, tmp_path: Path) -> None:
-        there = folder(tmp_path, _dot_git__HEAD="x", env__pyvenv_dot_cfg="", env__big_dot_py="", other_dot_rec=b"",
-                       __pycache____a_dot_pyc="", runs__r1__run_dot_yaml="", runs__r1__x_dot_py="",
-                       _dot_gitignore="*.log\n", a_dot_log="", sub___dot_rayignore="secret*\n", sub__secret_dot_txt="")
+        there = folder(
+            tmp_path,
+            _dot_git__HEAD="x",
+            env__pyvenv_dot_cfg="",
+            env__big_dot_py="",
+            other_dot_rec=b"",
+            __pycache____a_dot_pyc="",
+            runs__r1__run_dot_yaml="",
+            runs__r1__x_dot_py="",
+            _dot_gitignore="*.log\n",
+            a_dot_log="",
+            sub___dot_rayignore="secret*\n",
+            sub__secret_dot_txt="",
+        )
         names, _ = sent(config.load_experiment(there / "e.yaml"))
         assert not [name for name in names if name.startswith((".git/", "env", "other", "__pyc", "runs", "a.log"))]
         assert "sub/secret.txt" not in names
@@ -73,8 +98,10 @@ class TestPacking:
         other = tmp_path / "two" / "t.rec"
         other.parent.mkdir()
         other.write_bytes(b"x")
-        experiment = config.load_experiment(there / "e.yaml", {
-            "data.train": ["../two/t.rec", "data/fashion_mnist_train.rec"], "data.validation": "s3://bucket/v.rec"})
+        experiment = config.load_experiment(
+            there / "e.yaml",
+            {"data.train": ["../two/t.rec", "data/fashion_mnist_train.rec"], "data.validation": "s3://bucket/v.rec"},
+        )
         names, written = sent(experiment)
         assert written["data"]["train"] == [str(other), "data/fashion_mnist_train.rec"]
         assert written["data"]["validation"] in ("s3://bucket/v.rec", ["s3://bucket/v.rec"])
@@ -82,8 +109,10 @@ class TestPacking:
 
     def test_too_large_names_the_largest(self, tmp_path: Path) -> None:
         there = folder(tmp_path, model_dot_bin=os.urandom(300_000), small_dot_bin=os.urandom(1000))
-        with pytest.raises(ExperimentError) as error, packing.pack(config.load_experiment(there / "e.yaml"), {},
-                                                                   limit_bytes=200_000):
+        with (
+            pytest.raises(ExperimentError) as error,
+            packing.pack(config.load_experiment(there / "e.yaml"), {}, limit_bytes=200_000),
+        ):
             pass
         lines = str(error.value).splitlines()
         assert "above the 0 MiB" in lines[0]
@@ -97,8 +126,10 @@ class TestPacking:
             sent(experiment, limit_bytes=200_000)
         names, written = sent(experiment, limit_bytes=200_000, data_stays=True)
         assert not any(name.endswith(".rec") for name in names)
-        assert written["data"]["train"] in (str(there / "data/fashion_mnist_train.rec"),
-                                            [str(there / "data/fashion_mnist_train.rec")])
+        assert written["data"]["train"] in (
+            str(there / "data/fashion_mnist_train.rec"),
+            [str(there / "data/fashion_mnist_train.rec")],
+        )
 
     def test_nothing_is_left_of_the_parcel(self, tmp_path: Path) -> None:
         with packing.pack(config.load_experiment(folder(tmp_path) / "e.yaml"), {}) as parcel:
@@ -117,22 +148,26 @@ class Metric:
 class TestByValue:
     def test_round_trip_in_another_process(self, tmp_path: Path) -> None:
         """As a worker does it: the module of the object is not there."""
-        script = ("import math\ndef net(classes):\n    return math.floor(classes + offset)\noffset = 0.5\n"
-                  "from raymx.jobs import by_value\nimport sys, pathlib\n"
-                  "for name, content in by_value.files({'net': net, 'other': lambda: 7}).items():\n"
-                  "    pathlib.Path(sys.argv[1], name).write_bytes(content)\n")
+        script = (
+            "import math\ndef net(classes):\n    return math.floor(classes + offset)\noffset = 0.5\n"
+            "from raymx.jobs import by_value\nimport sys, pathlib\n"
+            "for name, content in by_value.files({'net': net, 'other': lambda: 7}).items():\n"
+            "    pathlib.Path(sys.argv[1], name).write_bytes(content)\n"
+        )
         subprocess.run([sys.executable, "-c", script, tmp_path], check=True, timeout=60)
         code = "import raymx_objects as o; print(o.net(3), o.other())"
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60,
-                              check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        )
         assert done.stdout.split() == ["3", "7"]
 
     def test_what_is_of_no_installed_module_travels_whole(self, tmp_path: Path) -> None:
         for name, content in by_value.files({"a_net": a_net}).items():
             (tmp_path / name).write_bytes(content)
         code = "import raymx_objects as o; print(o.a_net(3)[1])"
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60,
-                              check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
         assert done.stdout.strip() == "3", done.stderr
 
     def test_another_python(self, tmp_path: Path) -> None:
@@ -177,39 +212,63 @@ class TestExperiment:
         class Net:
             def __call__(self) -> None: ...
             def collect_params(self) -> None: ...
+
         with pytest.raises(ExperimentError, match="Net is a net that exists already"):
             Experiment.from_yaml(FASHION_MNIST).override(model={"net": Net()})
 
     def test_sweep(self) -> None:
         experiment = Experiment.from_yaml(FASHION_MNIST).sweep(
-            {"kvstore.type": ["dist_sync", "dist_async"], "training.base_lr": {"uniform": [0.01, 0.1]},
-             "kvstore.compression": {"type": "2bit", "threshold": 0.5}, "model.net": [a_net]}, repeats=2)
+            {
+                "kvstore.type": ["dist_sync", "dist_async"],
+                "training.base_lr": {"uniform": [0.01, 0.1]},
+                "kvstore.compression": {"type": "2bit", "threshold": 0.5},
+                "model.net": [a_net],
+            },
+            repeats=2,
+        )
         assert experiment.spec.sweep.repeats == 2
         assert dict(experiment.spec.sweep.space["training.base_lr"]) == {"uniform": [0.01, 0.1]}
         assert dict(experiment.spec.sweep.space["model.net"]) == {"grid": ["raymx_objects:a_net"]}
-        assert dict(experiment.spec.sweep.space["kvstore.compression"]) == {"grid": [{"type": "2bit",
-                                                                                       "threshold": 0.5}]}
+        assert dict(experiment.spec.sweep.space["kvstore.compression"]) == {
+            "grid": [{"type": "2bit", "threshold": 0.5}]
+        }
 
     def test_from_dict_and_text(self, tmp_path: Path) -> None:
-        raw = {"name": "own", "model": {"net": a_net, "classes": 2},
-               "data": {"train": "t.rec", "image_shape": [1, 4, 4]}}
+        raw = {
+            "name": "own",
+            "model": {"net": a_net, "classes": 2},
+            "data": {"train": "t.rec", "image_shape": [1, 4, 4]},
+        }
         experiment = Experiment.from_dict(raw, tmp_path)
         assert experiment.spec.resolve("t.rec") == str(tmp_path / "t.rec")
         assert "own: raymx_objects:a_net, 1 epochs" in repr(experiment)
         assert "base_lr" in experiment.to_yaml()
 
     def test_importing_raymx_is_light(self) -> None:
-        code = ("import raymx, sys; assert not {'ray', 'mxnet', 'numpy', 'pandas'} & set(sys.modules); "
-                "raymx.submit; assert 'mxnet' not in sys.modules; print(raymx.submit.__name__)")
+        code = (
+            "import raymx, sys; assert not {'ray', 'mxnet', 'numpy', 'pandas'} & set(sys.modules); "
+            "raymx.submit; assert 'mxnet' not in sys.modules; print(raymx.submit.__name__)"
+        )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
         assert done.stdout.strip() == "submit", done.stderr
         assert {"Experiment", "Run", "attach", "runs", "submit"} <= set(dir(raymx))
 
 
 class TestView:
-    view = View("r", "n", "running", is_sweep=True, axes=("a.b",), metric="m", mode="min", planned=4, skipped=1,
-                trials=(TrialView("t1", "b 1", curve=((1.0, 0.5), (2.0, 0.25)), objective=0.25), TrialView("t2")),
-                messages=("note",), summary={"best": {"value": 1.0}})
+    view = View(
+        "r",
+        "n",
+        "running",
+        is_sweep=True,
+        axes=("a.b",),
+        metric="m",
+        mode="min",
+        planned=4,
+        skipped=1,
+        trials=(TrialView("t1", "b 1", curve=((1.0, 0.5), (2.0, 0.25)), objective=0.25), TrialView("t2")),
+        messages=("note",),
+        summary={"best": {"value": 1.0}},
+    )
 
     def test_round_trip(self) -> None:
         again = View.from_dict(json.loads(json.dumps(self.view.as_dict())))
@@ -222,11 +281,20 @@ class TestView:
         raw = {"run_id": "r", "new": 1, "trials": [{"trial_id": "t", "newer": 2}]}
         assert View.from_dict(raw).trials[0].epochs == 1
 
-    @pytest.mark.parametrize(("written", "status", "state"), [
-        ("pending", "PENDING", "pending"), ("pending", "RUNNING", "starting"), ("running", "RUNNING", "running"),
-        ("running", "FAILED", "failed"), ("running", "STOPPED", "interrupted"), ("finished", "RUNNING", "finished"),
-        ("failed", "FAILED", "failed"), ("starting", "SUCCEEDED", "finished"),
-        ("interrupted", "STOPPED", "interrupted")])
+    @pytest.mark.parametrize(
+        ("written", "status", "state"),
+        [
+            ("pending", "PENDING", "pending"),
+            ("pending", "RUNNING", "starting"),
+            ("running", "RUNNING", "running"),
+            ("running", "FAILED", "failed"),
+            ("running", "STOPPED", "interrupted"),
+            ("finished", "RUNNING", "finished"),
+            ("failed", "FAILED", "failed"),
+            ("starting", "SUCCEEDED", "finished"),
+            ("interrupted", "STOPPED", "interrupted"),
+        ],
+    )
     def test_joined(self, written: str, status: str, state: str) -> None:
         found = look.joined(View("r", state=written, error="own" if written == "failed" else ""), status, "of Ray")
         assert found.state == state
@@ -235,12 +303,23 @@ class TestView:
 
 class TestReports:
     row: dict[str, Any] = {  # noqa: RUF012
-        "epoch": 1, "train_loss": 0.5, "trial_id": "t", "pid": 7, "done": False, "worker_samples_per_sec": [1.0, 2.0],
-        "config": {"point": {"axes": {"kvstore.type": "dist_sync"}}, "experiment": "{}"}}
+        "epoch": 1,
+        "train_loss": 0.5,
+        "trial_id": "t",
+        "pid": 7,
+        "done": False,
+        "worker_samples_per_sec": [1.0, 2.0],
+        "config": {"point": {"axes": {"kvstore.type": "dist_sync"}}, "experiment": "{}"},
+    }
 
     def test_lean(self) -> None:
-        assert list(reports.lean(self.row)) == ["trial_id", "epoch", "kvstore.type", "train_loss",
-                                                "worker_samples_per_sec"]
+        assert list(reports.lean(self.row)) == [
+            "trial_id",
+            "epoch",
+            "kvstore.type",
+            "train_loss",
+            "worker_samples_per_sec",
+        ]
 
     def test_of_text_leaves_out_what_is_cut(self) -> None:
         rows = list(reports.of_text('{"a": 1}\n\n{"a": NaN}\n{"a": '))
@@ -248,14 +327,24 @@ class TestReports:
         assert len(rows) == 2
 
     def test_frame_has_the_newest_row_of_an_epoch(self) -> None:
-        frame = reports.frame([{"trial_id": "t", "epoch": 1, "loss": 2.0}, {"trial_id": "t", "epoch": 1, "loss": 1.0},
-                               {"trial_id": "u", "epoch": 1, "loss": 3.0}])
+        frame = reports.frame(
+            [
+                {"trial_id": "t", "epoch": 1, "loss": 2.0},
+                {"trial_id": "t", "epoch": 1, "loss": 1.0},
+                {"trial_id": "u", "epoch": 1, "loss": 3.0},
+            ]
+        )
         assert frame["loss"].tolist() == [1.0, 3.0]
         assert reports.frame([]).empty
 
     def test_by_trial(self) -> None:
-        view = View("r", is_sweep=True, axes=("kvstore.type",), metric="acc",
-                    trials=(TrialView("t", state="finished", objective=0.9, samples_per_sec=5.0), TrialView("u")))
+        view = View(
+            "r",
+            is_sweep=True,
+            axes=("kvstore.type",),
+            metric="acc",
+            trials=(TrialView("t", state="finished", objective=0.9, samples_per_sec=5.0), TrialView("u")),
+        )
         frame = reports.by_trial(reports.frame([reports.lean(self.row)]), view)
         assert frame["acc"].tolist()[0] == 0.9
         assert frame["kvstore.type"].tolist() == ["dist_sync", None]
@@ -298,6 +387,7 @@ class TestHead:
         class Gone(FakeClient):
             def get_job_info(self, run_id: str) -> Any:
                 raise ConnectionError("refused")
+
         monkeypatch.setattr(head, "RETRY_S", 0.0)
         monkeypatch.setattr(head, "UNREACHABLE_S", 0.0)
         with pytest.raises(JobError, match=r"http://head:8265 has not answered for 0 s\. The job goes on"):
@@ -307,6 +397,7 @@ class TestHead:
         class Gone:
             def get_job_info(self, run_id: str) -> Any:
                 raise requests.exceptions.ConnectionError("refused")
+
         with pytest.raises(ClusterUnreachable, match=r"http://head:8265 does not answer: refused\. The run may go on"):
             Run("r", fake_head(Gone())).view()
 
@@ -323,7 +414,7 @@ class TestHead:
         monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
         assert head.find(None) is None
         (tmp_path / "ray").mkdir()
-        (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")       # one that was killed
+        (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")  # one that was killed
         assert head.find("auto") is None
 
     def test_relative_storage_path_of_another_machine(self) -> None:

@@ -18,14 +18,20 @@ UNIX = env.Topology(num_workers=2, num_servers=1, root_host="10.0.0.1", root_por
 
 def test_a_role_over_tcp_binds_its_own_node() -> None:
     found = env.role_env("worker", TCP, "10.0.0.2")
-    assert found == {"DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9000",
-                     "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_NODE_HOST": "10.0.0.2",
-                     "MXNET_KVSTORE_BIGARRAY_BOUND": "1000000"}
+    assert found == {
+        "DMLC_ROLE": "worker",
+        "DMLC_PS_ROOT_URI": "10.0.0.1",
+        "DMLC_PS_ROOT_PORT": "9000",
+        "DMLC_NUM_WORKER": "2",
+        "DMLC_NUM_SERVER": "1",
+        "DMLC_NODE_HOST": "10.0.0.2",
+        "MXNET_KVSTORE_BIGARRAY_BOUND": "1000000",
+    }
 
 
 def test_an_interface_takes_the_place_of_the_address() -> None:
     for options in ({"interface": "eth1"}, {"settings": {"DMLC_INTERFACE": "eth1"}}):
-        found = env.role_env("server", TCP, "10.0.0.2", **options)      # type: ignore[arg-type]
+        found = env.role_env("server", TCP, "10.0.0.2", **options)  # type: ignore[arg-type]
         assert found["DMLC_INTERFACE"] == "eth1"
         assert "DMLC_NODE_HOST" not in found
 
@@ -71,8 +77,10 @@ def test_a_small_array_lives_on_one_server() -> None:
 def states(draw: st.DrawFn) -> tuple[OptimizerState, dict[int, int]]:
     """A state, with masters of some keys, and the elements of each key; every element is another number."""
     sizes = dict(enumerate(draw(st.lists(st.integers(1, 3000), min_size=1, max_size=6))))
-    state = OptimizerState(counts=draw(st.fixed_dictionaries(dict.fromkeys(sizes, st.integers(0, 10**6)))),
-                           scalars=draw(st.dictionaries(st.sampled_from(["learning_rate", "m"]), st.floats(0, 1))))
+    state = OptimizerState(
+        counts=draw(st.fixed_dictionaries(dict.fromkeys(sizes, st.integers(0, 10**6)))),
+        scalars=draw(st.dictionaries(st.sampled_from(["learning_rate", "m"]), st.floats(0, 1))),
+    )
     first = 0.0
     for key, size in sizes.items():
         state.arrays[key] = [first + np.arange(size) + size * i for i in range(draw(st.integers(0, 2)))]
@@ -89,14 +97,15 @@ def assert_same(found: OptimizerState, expected: OptimizerState) -> None:
 
 
 @given(states(), st.integers(1, 3), st.integers(1, 3), st.booleans(), st.integers(200, 2000))
-def test_state_moves_to_another_number_of_servers(case: tuple[OptimizerState, dict[int, int]], before: int, after: int,
-                                                  compressed: bool, bound: int) -> None:
+def test_state_moves_to_another_number_of_servers(
+    case: tuple[OptimizerState, dict[int, int]], before: int, after: int, compressed: bool, bound: int
+) -> None:
     whole, sizes = case
     for servers in (before, after, before):
         layout = Layout(servers, bound, compressed)
         parts = cut(whole, layout, sizes)
         assert [part.scalars for part in parts] == [whole.scalars] * servers
-        for key, size in sizes.items():     # a master lies where its slices of the state do
+        for key, size in sizes.items():  # a master lies where its slices of the state do
             for server, length in layout.slices(key, size):
                 lengths = {len(array) for array in parts[server].arrays[key]}
                 assert lengths <= {length}

@@ -78,7 +78,7 @@ def test_a_cluster_that_stays_away_is_told_and_how_to_go_on(monkeypatch: pytest.
     assert "trying again: &lt;no route&gt;" in pages[1]
     assert "cannot be reached" in pages[-1]
     assert "raymx.attach(&#x27;tiny_1&#x27;)" in pages[-1]
-    assert "1/4" in pages[-1]                       # what was known last stays
+    assert "1/4" in pages[-1]  # what was known last stays
 
 
 def test_a_run_that_was_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,12 +88,12 @@ def test_a_run_that_was_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_update_that_fails_does_not_end_the_thread_with_an_error() -> None:
     card = LiveCard(told(VIEW, OVER), every_s=0.001)
-    card._shown.set()                               # and no handle: every update raises
+    card._shown.set()  # and no handle: every update raises
     card._follow()
 
 
 def test_a_view_that_cannot_be_drawn_is_told() -> None:
-    odd: Any = replace(VIEW, trials=(replace(VIEW.trials[0], epochs=None),))    # type: ignore[arg-type]
+    odd: Any = replace(VIEW, trials=(replace(VIEW.trials[0], epochs=None),))  # type: ignore[arg-type]
     pages = followed(told(odd, OVER))
     assert "cannot be drawn" in pages[0]
     assert ">finished<" in pages[1]
@@ -106,7 +106,8 @@ def test_outside_of_a_notebook_it_is_printed_once(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == "no route\n"
 
 
-CELLS = ("""
+CELLS = (
+    """
 import math, sys, threading
 from raymx.jobs.live import LiveCard
 assert "ray" not in sys.modules and "mxnet" not in sys.modules
@@ -120,20 +121,24 @@ def look():
     return View("tiny_1", "tiny", "finished" if over else "running", metric="accuracy", trials=(trial,))
 card = LiveCard(look, every_s=0.05)
 card.show()
-""", """
+""",
+    """
 LiveCard(look, every_s=0.05).show()
 LiveCard(lambda: 1 / 0, every_s=0.05).show()
-""", """
+""",
+    """
 import os, signal, time
 gone_on.set()
 os.kill(os.getpid(), signal.SIGINT)
 time.sleep(60)
-""", """
+""",
+    """
 deadline = time.monotonic() + 60
 while sum(t.name == "raymx-card" for t in threading.enumerate()) > 1 and time.monotonic() < deadline:
     time.sleep(0.05)
 print("threads", sum(t.name == "raymx-card" for t in threading.enumerate()))
-""")
+""",
+)
 
 
 @pytest.mark.slow
@@ -144,7 +149,7 @@ def test_in_a_real_kernel_a_card_goes_on_after_its_cell() -> None:
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()
     (first,), (second, broken), (interrupt,), (printed,) = (cell.outputs for cell in notebook.cells)
     assert interrupt.ename == "KeyboardInterrupt"
-    assert printed.text == "threads 1\n"            # of the look that always fails, which is still tried
+    assert printed.text == "threads 1\n"  # of the look that always fails, which is still tried
     for output in (first, second):
         assert ">finished<" in output.data["text/html"]
         assert "4/4" in output.data["text/html"]

@@ -23,9 +23,10 @@ KEPT_BYTES = 500_000
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", execute.NOTEBOOKS)
 def test_every_cell_runs(here: Here, name: str) -> None:
-    here.environment["HOME"] = str(here.storage)        # the notebooks leave their results in the default place
-    outputs = {cell.source: cell.outputs for cell in execute.execute(name, here.environment).cells
-               if cell.cell_type == "code"}
+    here.environment["HOME"] = str(here.storage)  # the notebooks leave their results in the default place
+    outputs = {
+        cell.source: cell.outputs for cell in execute.execute(name, here.environment).cells if cell.cell_type == "code"
+    }
     shown = [data for cell in outputs.values() for data in map(_data, cell)]
     cards = [data["text/html"] for data in shown if "fashion_mnist_" in data.get("text/html", "")]
     assert cards

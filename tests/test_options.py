@@ -20,19 +20,38 @@ def test_nothing_given_overrides_nothing() -> None:
 
 
 def test_flags_of_mxnet() -> None:
-    arguments = ("e.yaml --kv-store dist_async -n 4 -s 2 --gpus 0,1 --batch-size 64 --lr 1e-2 --num-epochs 3 "
-                 "--dtype float64 --gc-type 2bit --gc-threshold 0.5 --disp-batches 20 --name run-1")
+    arguments = (
+        "e.yaml --kv-store dist_async -n 4 -s 2 --gpus 0,1 --batch-size 64 --lr 1e-2 --num-epochs 3 "
+        "--dtype float64 --gc-type 2bit --gc-threshold 0.5 --disp-batches 20 --name run-1"
+    )
     assert given(*arguments.split()) == {
-        "kvstore.type": "dist_async", "resources.workers": 4, "kvstore.servers": 2, "resources.gpus_per_worker": 2,
-        "training.global_batch_size": 64, "training.base_lr": 0.01, "training.epochs": 3, "precision.dtype": "float64",
-        "kvstore.compression.type": "2bit", "kvstore.compression.threshold": 0.5, "report.disp_batches": 20,
-        "name": "run-1"}
+        "kvstore.type": "dist_async",
+        "resources.workers": 4,
+        "kvstore.servers": 2,
+        "resources.gpus_per_worker": 2,
+        "training.global_batch_size": 64,
+        "training.base_lr": 0.01,
+        "training.epochs": 3,
+        "precision.dtype": "float64",
+        "kvstore.compression.type": "2bit",
+        "kvstore.compression.threshold": 0.5,
+        "report.disp_batches": 20,
+        "name": "run-1",
+    }
     assert given("--num-workers", "3", "--num-servers", "1") == {"resources.workers": 3, "kvstore.servers": 1}
 
 
-@pytest.mark.parametrize("arguments", [
-    ("-n", "2:8"), ("--num-workers", "2:8"), ("--set", "resources.workers=2:8"), ("--set", "resources.workers= 2:8 "),
-    ("-n", "{min: 2, max: 8}"), ("-n", "4", "--set", "resources.workers=2:8")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-n", "2:8"),
+        ("--num-workers", "2:8"),
+        ("--set", "resources.workers=2:8"),
+        ("--set", "resources.workers= 2:8 "),
+        ("-n", "{min: 2, max: 8}"),
+        ("-n", "4", "--set", "resources.workers=2:8"),
+    ],
+)
 def test_a_range_of_workers(arguments: tuple[str, ...]) -> None:
     assert given(*arguments) == {"resources.workers": {"min": 2, "max": 8}}
 
@@ -53,9 +72,17 @@ def test_gpus(text: str, gpus: object) -> None:
     assert given("--gpus", text) == {"resources.gpus_per_worker": gpus}
 
 
-@pytest.mark.parametrize(("text", "part"), [
-    ("2", "--set resources.gpus_per_worker=2"), ("1", "for one GPU a worker write --gpus 0"),
-    ("0,0", "different GPU ids"), ("all", "nor auto"), ("0,", "not a list"), ("-1", "not a list")])
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("2", "--set resources.gpus_per_worker=2"),
+        ("1", "for one GPU a worker write --gpus 0"),
+        ("0,0", "different GPU ids"),
+        ("all", "nor auto"),
+        ("0,", "not a list"),
+        ("-1", "not a list"),
+    ],
+)
 def test_gpus_that_could_be_meant_otherwise(text: str, part: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         given(f"--gpus={text}")
@@ -63,15 +90,34 @@ def test_gpus_that_could_be_meant_otherwise(text: str, part: str, capsys: pytest
 
 
 def test_set_is_yaml_and_wins_wherever_it_stands() -> None:
-    found = given("--set", "training.base_lr=1e-1", "--lr", "0.5", "--set", "data.train=[a, b]",
-                  "--set", "model.loss=m:f", "--set", "resources.gpus_per_worker=auto", "--set", "kvstore.interface=")
-    assert found == {"training.base_lr": 0.1, "data.train": ["a", "b"], "model.loss": "m:f",
-                     "resources.gpus_per_worker": "auto", "kvstore.interface": None}
+    found = given(
+        "--set",
+        "training.base_lr=1e-1",
+        "--lr",
+        "0.5",
+        "--set",
+        "data.train=[a, b]",
+        "--set",
+        "model.loss=m:f",
+        "--set",
+        "resources.gpus_per_worker=auto",
+        "--set",
+        "kvstore.interface=",
+    )
+    assert found == {
+        "training.base_lr": 0.1,
+        "data.train": ["a", "b"],
+        "model.loss": "m:f",
+        "resources.gpus_per_worker": "auto",
+        "kvstore.interface": None,
+    }
 
 
 def test_set_of_a_section_does_not_lose_to_an_earlier_flag() -> None:
     assert list(given("--set", "kvstore.compression=none", "--gc-type", "2bit")) == [
-        "kvstore.compression.type", "kvstore.compression"]
+        "kvstore.compression.type",
+        "kvstore.compression",
+    ]
 
 
 @pytest.mark.parametrize("text", ["training.base_lr", "=1", ".a=1", "a..b=1", "a=[1"])

@@ -42,8 +42,14 @@ def test_impossible_shuffles_are_named() -> None:
         Shuffle("chunk", window_records=0)
 
 
-@given(num_records=st.integers(1, 500), chunk=st.integers(1, 100), window=st.integers(1, 300),
-       order=st.sampled_from(["global", "chunk", "none"]), seed=st.integers(0, 9), epoch=st.integers(0, 9))
+@given(
+    num_records=st.integers(1, 500),
+    chunk=st.integers(1, 100),
+    window=st.integers(1, 300),
+    order=st.sampled_from(["global", "chunk", "none"]),
+    seed=st.integers(0, 9),
+    epoch=st.integers(0, 9),
+)
 def test_any_order_has_each_record_once(
     num_records: int, chunk: int, window: int, order: str, seed: int, epoch: int
 ) -> None:
@@ -92,8 +98,11 @@ def test_each_record_exactly_once_in_the_same_global_batches(num_records: int, b
     assert sum(map(plan.real_rows, plan.starts())) == num_records
 
 
-@given(num_records=st.integers(1, 300), data=st.data(),
-       sizes=st.lists(st.tuples(st.integers(1, 70), st.integers(1, 6), st.integers(1, 3)), min_size=1, max_size=5))
+@given(
+    num_records=st.integers(1, 300),
+    data=st.data(),
+    sizes=st.lists(st.tuples(st.integers(1, 70), st.integers(1, 6), st.integers(1, 3)), min_size=1, max_size=5),
+)
 def test_each_record_once_in_its_order_however_the_batch_changes_within_an_epoch(
     num_records: int, data: st.DataObject, sizes: list[tuple[int, int, int]]
 ) -> None:

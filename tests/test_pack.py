@@ -113,11 +113,14 @@ def test_a_link_to_a_folder_above_ends(photos: Path, tmp_path: Path) -> None:
     assert len(records(tmp_path / "all")) == 60
 
 
-@pytest.mark.parametrize(("files", "message"), [
-    (["1.jpg", "2.jpg"], "2 images but none in a class folder"),
-    (["cat/1.bmp"], "1 .bmp"),
-    ([], "no images"),
-])
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["1.jpg", "2.jpg"], "2 images but none in a class folder"),
+        (["cat/1.bmp"], "1 .bmp"),
+        ([], "no images"),
+    ],
+)
 def test_folders_without_classes(
     tmp_path: Path, files: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,8 +179,11 @@ def test_list_only_then_pack(photos: Path, tmp_path: Path) -> None:
 
 
 @settings(deadline=None, max_examples=200)
-@given(labels=st.lists(st.integers(0, 6), max_size=120), seed=st.integers(0, 9),
-       hundredths=st.lists(st.integers(0, 40), min_size=1, max_size=3))
+@given(
+    labels=st.lists(st.integers(0, 6), max_size=120),
+    seed=st.integers(0, 9),
+    hundredths=st.lists(st.integers(0, 40), min_size=1, max_size=3),
+)
 def test_split_is_stratified_complete_and_disjoint(labels: list[int], hundredths: list[int], seed: int) -> None:
     ratios = [share / 100 for share in hundredths if sum(hundredths) <= 100] or [0.7, 0.3]
     if not sum(ratios):
@@ -202,8 +208,10 @@ def test_split_depends_on_the_seed() -> None:
 
 
 def test_ratios_and_chunks(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(photos, tmp_path / "a", "--train-ratio", 0.6, "--validation-ratio", 0.2, "--test-ratio=0.1",
-               "--chunks", 2) == 0
+    assert (
+        run(photos, tmp_path / "a", "--train-ratio", 0.6, "--validation-ratio", 0.2, "--test-ratio=0.1", "--chunks", 2)
+        == 0
+    )
     prefixes = [tmp_path / f"a_{part}_{n}" for part in ("train", "val", "test") for n in (0, 1)]
     assert [len(records(prefix)) for prefix in prefixes] == [12, 12, 4, 4, 2, 2]
     paths = [line[2] for prefix in prefixes for line in listed(prefix)]
@@ -212,28 +220,37 @@ def test_ratios_and_chunks(photos: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "a.rec").exists()
 
 
-@pytest.mark.parametrize(("flags", "name"), [
-    ("--train-ratio 0 --validation-ratio 1", "a_val"), ("--validation-ratio 0.3333333333333333", "a_train"),
-    ("--train-ratio 0.5", "a_train"), ("--train-ratio 1", "a")])
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        ("--train-ratio 0 --validation-ratio 1", "a_val"),
+        ("--validation-ratio 0.3333333333333333", "a_train"),
+        ("--train-ratio 0.5", "a_train"),
+        ("--train-ratio 1", "a"),
+    ],
+)
 def test_names_of_parts(photos: Path, tmp_path: Path, flags: str, name: str) -> None:
     assert run(photos, tmp_path / "a", *flags.split()) == 0
     assert (tmp_path / f"{name}.rec").exists()
 
 
-@pytest.mark.parametrize(("flags", "message"), [
-    ("--train-ratio 0.9 --test-ratio 0.2", "add up to 1.1"),
-    ("--test-ratio 1.2", "not all from 0 to 1"),
-    ("--train-ratio nan", "not all from 0 to 1"),
-    ("--train-ratio 0", "add up to 0"),
-    ("--validation-ratio 0.01 --chunks 2", "0 image(s) for 2 file(s)"),
-    ("--chunks 50", "40 image(s) for 50 file(s)"),
-    ("--quality 101", "1 to 100"),
-    ("--quality 95 --encoding .png", "0 to 9"),
-    ("--pass-through --resize 8 --quality 90", "--quality, --resize"),
-    ("--pass-through --center-crop", "--center-crop"),
-    ("--root /", "--root is for .lst files"),
-    ("--label-width 2", "1 label(s), but --label-width is 2"),
-])
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--train-ratio 0.9 --test-ratio 0.2", "add up to 1.1"),
+        ("--test-ratio 1.2", "not all from 0 to 1"),
+        ("--train-ratio nan", "not all from 0 to 1"),
+        ("--train-ratio 0", "add up to 0"),
+        ("--validation-ratio 0.01 --chunks 2", "0 image(s) for 2 file(s)"),
+        ("--chunks 50", "40 image(s) for 50 file(s)"),
+        ("--quality 101", "1 to 100"),
+        ("--quality 95 --encoding .png", "0 to 9"),
+        ("--pass-through --resize 8 --quality 90", "--quality, --resize"),
+        ("--pass-through --center-crop", "--center-crop"),
+        ("--root /", "--root is for .lst files"),
+        ("--label-width 2", "1 label(s), but --label-width is 2"),
+    ],
+)
 def test_refused(photos: Path, tmp_path: Path, flags: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(photos, tmp_path / "out", *flags.split()) == 1
     assert message in capsys.readouterr().err
@@ -248,16 +265,19 @@ def test_im2rec_argument_order_is_explained(photos: Path, tmp_path: Path, capsys
 # ---- images
 
 
-@pytest.mark.parametrize(("flags", "shape"), [
-    ("", (80, 120, 3)),
-    ("--resize 32", (32, 48, 3)),
-    ("--resize 100", (100, 150, 3)),
-    ("--center-crop", (80, 80, 3)),
-    ("--center-crop --resize 7", (7, 7, 3)),
-    ("--color gray --encoding .png", (80, 120)),
-    ("--color 0", (80, 120)),
-    ("--color -1", (80, 120, 3)),
-])
+@pytest.mark.parametrize(
+    ("flags", "shape"),
+    [
+        ("", (80, 120, 3)),
+        ("--resize 32", (32, 48, 3)),
+        ("--resize 100", (100, 150, 3)),
+        ("--center-crop", (80, 80, 3)),
+        ("--center-crop --resize 7", (7, 7, 3)),
+        ("--color gray --encoding .png", (80, 120)),
+        ("--color 0", (80, 120)),
+        ("--color -1", (80, 120, 3)),
+    ],
+)
 def test_sizes_and_channels(tmp_path: Path, flags: str, shape: tuple[int, ...]) -> None:
     save(tmp_path / "in/a/1.jpg", picture(80, 120))
     assert run(tmp_path / "in", tmp_path / "out", *flags.split()) == 0
@@ -412,8 +432,13 @@ def test_ctrl_c_leaves_nothing(photos: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "raymx.pack", str(photos), str(tmp_path / "out"), "--workers", "2"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # tests in the background inherit "ignored"
+        command,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # tests in the background inherit "ignored"
     while not any(path.name.startswith(".out.") for path in tmp_path.iterdir()):
         assert process.poll() is None
         time.sleep(0.02)
@@ -441,13 +466,16 @@ def test_arrays(tmp_path: Path) -> None:
         pack_arrays(images, np.arange(5), tmp_path / "rgb.rec")
 
 
-@pytest.mark.parametrize(("images", "labels", "message"), [
-    (np.zeros((2, 4, 4)), [0, 1], "must be uint8"),
-    (np.zeros((2, 4, 4, 2), np.uint8), [0, 1], r"\(n, H, W, 3\)"),
-    (np.zeros((0, 4, 4), np.uint8), [], "no pixels"),
-    (np.zeros((2, 4, 4), np.uint8), [0, 1, 2], r"must be \(2,\)"),
-    (np.zeros((2, 4, 4), np.uint8), [0, np.nan], "finite"),
-])
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (np.zeros((2, 4, 4)), [0, 1], "must be uint8"),
+        (np.zeros((2, 4, 4, 2), np.uint8), [0, 1], r"\(n, H, W, 3\)"),
+        (np.zeros((0, 4, 4), np.uint8), [], "no pixels"),
+        (np.zeros((2, 4, 4), np.uint8), [0, 1, 2], r"must be \(2,\)"),
+        (np.zeros((2, 4, 4), np.uint8), [0, np.nan], "finite"),
+    ],
+)
 def test_wrong_arrays(tmp_path: Path, images: np.ndarray, labels: list[float], message: str) -> None:
     with pytest.raises(DataError, match=message):
         pack_arrays(images, labels, tmp_path / "out.rec")

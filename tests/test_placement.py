@@ -22,10 +22,16 @@ from raymx.errors import PlacementError
 ELASTIC = {"min": 2, "max": 8}
 
 
-def experiment(workers: int | dict[str, int] = 2, kvstore: dict[str, Any] | None = None,
-               **resources: Any) -> Experiment:
-    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {"train": "a", "image_shape": [3, 8, 8]},
-           "kvstore": kvstore or {}, "resources": {"workers": workers, **resources}}
+def experiment(
+    workers: int | dict[str, int] = 2, kvstore: dict[str, Any] | None = None, **resources: Any
+) -> Experiment:
+    raw = {
+        "name": "tiny",
+        "model": {"net": "alexnet", "classes": 10},
+        "data": {"train": "a", "image_shape": [3, 8, 8]},
+        "kvstore": kvstore or {},
+        "resources": {"workers": workers, **resources},
+    }
     return parse_experiment(raw, "/")
 
 
@@ -124,7 +130,10 @@ def test_an_elastic_plan_has_the_fewest_workers_and_slots_for_the_rest() -> None
     wanted = plan(experiment(ELASTIC, {"servers": 3, "cpus_per_server": 0.5}, cpus_per_worker=2), 1)
     fixed = plan(experiment(2, {"servers": 3, "cpus_per_server": 0.5}, cpus_per_worker=2), 1)
     assert (wanted.bundles, wanted.worker_bundles, wanted.server_bundles) == (
-        fixed.bundles, fixed.worker_bundles, fixed.server_bundles)
+        fixed.bundles,
+        fixed.worker_bundles,
+        fixed.server_bundles,
+    )
     assert (wanted.slot_bundle, wanted.max_slots) == ({"CPU": 3.0, "GPU": 1.0}, 6)
     assert (fixed.max_slots, logical_cpus(wanted)) == (0, logical_cpus(fixed))
 
@@ -140,38 +149,46 @@ def test_an_elastic_plan_in_words() -> None:
     text = describe(wanted, elastic, nodes((6, 0), (7, 0)))
     assert "2 to 8  2" in text
     assert "all, with 2 workers" in text
-    assert text.endswith("2 to 8 workers: starts with 2, grows when room appears.\n"
-                         "It fits, on n0; the cluster has room for 5 workers.")
+    assert text.endswith(
+        "2 to 8 workers: starts with 2, grows when room appears.\nIt fits, on n0; the cluster has room for 5 workers."
+    )
     assert describe(wanted, elastic, nodes((600, 0))).endswith("room for 8 workers.")
     assert "6 logical CPUs, or one a core where that is more." in describe(wanted, elastic, None)
     assert "the run needs 6 CPU (" in needs(elastic)
     assert "2 to 8 workers with 2 CPU each: starts with 2, grows when room appears" in needs(elastic)
-    assert "1 of 2 workers would fit: set resources.workers.min (--num-workers 1:8) to 1" in refusal(
-        wanted, 0, (4, 0))
+    assert "1 of 2 workers would fit: set resources.workers.min (--num-workers 1:8) to 1" in refusal(wanted, 0, (4, 0))
 
 
 def test_auto_gpus_counts_the_fewest_workers() -> None:
     assert auto_gpus(experiment(ELASTIC, gpus_per_worker="auto"), nodes((64, 8))) == 4
 
 
-@pytest.mark.parametrize(("have", "cpus"), [
-    ([(18, 0)], 1), ([(26, 0)], 2), ([(25, 0)], 1), ([(6, 0)], 1), ([(200, 0)], 8)])
+@pytest.mark.parametrize(
+    ("have", "cpus"), [([(18, 0)], 1), ([(26, 0)], 2), ([(25, 0)], 1), ([(6, 0)], 1), ([(200, 0)], 8)]
+)
 def test_auto_data_cpus_leave_room_for_all_workers_of_an_elastic_run(
-        have: list[tuple[float, float]], cpus: int) -> None:
+    have: list[tuple[float, float]], cpus: int
+) -> None:
     """Eight workers and one server: 1 + 8 + 1 CPUs beside those for data."""
     assert with_data_cpus(experiment(ELASTIC), 0, nodes(*have)).data.cpus == cpus
 
 
-@pytest.mark.parametrize(("have", "cpus"), [
-    ([(6, 0)], 1), ([(8, 0)], 2), ([(64, 0)], 8), ([(3, 0)], 1),     # the last holds nothing, and is refused with 1
-    ([(10, 0), (7, 0)], 6),     # a bundle of 8 beside the controller's, and one of 7
-])
+@pytest.mark.parametrize(
+    ("have", "cpus"),
+    [
+        ([(6, 0)], 1),
+        ([(8, 0)], 2),
+        ([(64, 0)], 8),
+        ([(3, 0)], 1),  # the last holds nothing, and is refused with 1
+        ([(10, 0), (7, 0)], 6),  # a bundle of 8 beside the controller's, and one of 7
+    ],
+)
 def test_auto_data_cpus_takes_what_is_left_within_bounds(have: list[tuple[float, float]], cpus: int) -> None:
     """Two workers, one server: 1 + 2 + 1 CPUs beside those for data."""
     found = with_data_cpus(experiment(2), 0, nodes(*have))
     assert found.data.cpus == cpus
     assert plan(found, 0).roles.worker_cpus == 1 + cpus
-    assert with_data_cpus(found, 0, nodes((1, 0))) is found     # a number stays
+    assert with_data_cpus(found, 0, nodes((1, 0))) is found  # a number stays
 
 
 def test_data_cpus_are_counted_in_the_bundles() -> None:

@@ -35,6 +35,7 @@ ON_RAY = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 # The scale
 
+
 def test_a_dynamic_scale_is_halved_by_an_overflow_and_doubled_after_many_good_steps() -> None:
     scale = scaling.loss_scale("dynamic", {})
     assert scale == LossScale(FIRST, dynamic=True)
@@ -86,11 +87,24 @@ def test_all_finite_looks_at_arrays_of_all_types() -> None:
 
 # The trainer, in one process
 
-def trainer_of(parameter: gluon.Parameter, *, batch: int = 8, scale: LossScale | None = None, on_store: bool = True,
-               store: str = "local", **settings: Any) -> Trainer:
+
+def trainer_of(
+    parameter: gluon.Parameter,
+    *,
+    batch: int = 8,
+    scale: LossScale | None = None,
+    on_store: bool = True,
+    store: str = "local",
+    **settings: Any,
+) -> Trainer:
     spec = OptimizerSpec("adam", {}, rescale_grad=1 / batch, schedule=Schedule(peak=0.1))
-    return Trainer({"weight": parameter}, mx.kv.create(store), spec,
-                   StoreSettings(distributed=False, update_on_kvstore=on_store, **settings), scale=scale)
+    return Trainer(
+        {"weight": parameter},
+        mx.kv.create(store),
+        spec,
+        StoreSettings(distributed=False, update_on_kvstore=on_store, **settings),
+        scale=scale,
+    )
 
 
 def parameter_of(devices: int = 1) -> gluon.Parameter:
@@ -128,16 +142,25 @@ def test_a_scale_changes_no_update_and_a_skipped_step_changes_nothing(dynamic: b
 def test_groupadagrad_names_the_weights_that_it_cannot_take() -> None:
     spec = OptimizerSpec("groupadagrad", {}, rescale_grad=1, schedule=Schedule(peak=0.1))
     with pytest.raises(TrainingError, match=r"the net has weight \(20,\); use adagrad"):
-        Trainer({"weight": parameter_of()}, mx.kv.create("local"), spec,
-                StoreSettings(distributed=False, update_on_kvstore=True))
+        Trainer(
+            {"weight": parameter_of()},
+            mx.kv.create("local"),
+            spec,
+            StoreSettings(distributed=False, update_on_kvstore=True),
+        )
 
 
 # Parameters in a file
 
+
 def test_masters_take_the_place_of_rounded_weights(tmp_path: Path) -> None:
     path = str(tmp_path / "net.params")
-    arrays = {"0.weight": mx.nd.array([[1, 2, 3], [4, 5, 6]]), "half": mx.nd.array([1, 2], dtype="float16"),
-              "1.bias": mx.nd.array([7, 8]), "wide": mx.nd.array([1.5], dtype="float64")}
+    arrays = {
+        "0.weight": mx.nd.array([[1, 2, 3], [4, 5, 6]]),
+        "half": mx.nd.array([1, 2], dtype="float16"),
+        "1.bias": mx.nd.array([7, 8]),
+        "wide": mx.nd.array([1.5], dtype="float64"),
+    }
     mx.nd.save(path, arrays)
     masters = {"0.weight": np.arange(6, dtype="float32") + 0.001, "half": np.ones(2, "float32")}
     found = mx.nd.load_frombuffer(with_masters(Path(path).read_bytes(), masters))
@@ -151,6 +174,7 @@ def test_masters_take_the_place_of_rounded_weights(tmp_path: Path) -> None:
 
 # Nets
 
+
 def test_batch_norm_keeps_float32_in_a_float16_net() -> None:
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Conv2D(4, 3, in_channels=1), gluon.nn.BatchNorm(in_channels=4), gluon.nn.Dense(2, in_units=4))
@@ -158,7 +182,8 @@ def test_batch_norm_keeps_float32_in_a_float16_net() -> None:
     net.cast("float16")
     found = {name: np.dtype(param.dtype).name for name, param in net._collect_params_with_prefix().items()}
     assert {name for name, dtype in found.items() if dtype == "float32"} == {
-        f"1.{name}" for name in ("gamma", "beta", "running_mean", "running_var")}
+        f"1.{name}" for name in ("gamma", "beta", "running_mean", "running_var")
+    }
     assert {dtype for name, dtype in found.items() if not name.startswith("1.")} == {"float16"}
 
 
@@ -184,13 +209,15 @@ import numpy; print(sorted({numpy.dtype(p.dtype).name for p in net.collect_param
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_amp_casts_in_the_graph_and_keeps_parameters_in_float32(dtype: str) -> None:
     """In a process of its own: AMP cannot be undone."""
-    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", AMP_GRAPH, dtype], capture_output=True, text=True,
-                         timeout=120)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", AMP_GRAPH, dtype], capture_output=True, text=True, timeout=120
+    )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == [f"['{dtype}'] ['{dtype}'] ['float32'] SoftmaxOutput", "['float32']"]
 
 
 # Runs
+
 
 @pytest.fixture(scope="module")
 def trial(ray_cluster: None) -> Iterator[TrialByHand]:
@@ -206,18 +233,25 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "part.rec"
     offsets = scan(source).offsets
     with open(source, "rb") as file, RecordIOWriter(path) as out:
-        for offset in offsets[::len(offsets) // 3200][:3200]:
+        for offset in offsets[:: len(offsets) // 3200][:3200]:
             out.write(read_payload(file, int(offset)))
     return path
 
 
 def with_loop(loop: str, at: tuple[int, ...] = (), store: str = "dist_sync", **sections: Any) -> Experiment:
     raw: dict[str, Any] = {
-        "name": "precision", "model": {"net": "resnet18_v1", "classes": 10, "options": {"at": list(at)}},
+        "name": "precision",
+        "model": {"net": "resnet18_v1", "classes": 10, "options": {"at": list(at)}},
         "data": {"train": str(EXPERIMENTS / "data" / "fashion_mnist_val.rec"), "image_shape": [1, 28, 28]},
-        "training": {"global_batch_size": 2, "base_lr": 0.1, "loop": f"precision_loops:{loop}",
-                     "optimizer": {"name": "sgd", "momentum": 0.5, "wd": 0.01}},
-        "kvstore": {"type": store}, "resources": {"workers": 2, "standby": False}}
+        "training": {
+            "global_batch_size": 2,
+            "base_lr": 0.1,
+            "loop": f"precision_loops:{loop}",
+            "optimizer": {"name": "sgd", "momentum": 0.5, "wd": 0.01},
+        },
+        "kvstore": {"type": store},
+        "resources": {"workers": 2, "standby": False},
+    }
     for section, keys in sections.items():
         raw[section] = raw.get(section, {}) | keys
     return parse_experiment(raw, str(TESTS))
@@ -234,9 +268,19 @@ TWO_BIT = {"compression": {"type": "2bit", "threshold": 0.5}}
 class TestOverflow:
     pytestmark = ON_RAY
 
-    @pytest.mark.parametrize(("scale", "sections"), [
-        (128, {}), (128, OFF_STORE), ("dynamic", {}), (128, {"kvstore": TWO_BIT}), ("dynamic", {"kvstore": TWO_BIT}),
-        (128, {"wire": "float16"}), ("dynamic", {"wire": "float16"}), (128, {"kvstore": {"servers": 2}})])
+    @pytest.mark.parametrize(
+        ("scale", "sections"),
+        [
+            (128, {}),
+            (128, OFF_STORE),
+            ("dynamic", {}),
+            (128, {"kvstore": TWO_BIT}),
+            ("dynamic", {"kvstore": TWO_BIT}),
+            (128, {"wire": "float16"}),
+            ("dynamic", {"wire": "float16"}),
+            (128, {"kvstore": {"servers": 2}}),
+        ],
+    )
     def test_all_workers_skip(self, trial: TrialByHand, scale: Any, sections: dict[str, Any]) -> None:
         """One worker's inf: no step anywhere, and what comes after is as if that step had never been."""
         sections = dict(sections)
@@ -264,8 +308,15 @@ class TestRuns:
         precision = {"loss_scale": 128, "wire_dtype": wire}
 
         def moved(at: tuple[int, ...]) -> tuple[float, float]:
-            trial.begin(with_loop("overflows", at, "dist_async", precision=precision, training={
-                "async_lr_factor": 1.0, "optimizer": {"name": "sgd"}}))
+            trial.begin(
+                with_loop(
+                    "overflows",
+                    at,
+                    "dist_async",
+                    precision=precision,
+                    training={"async_lr_factor": 1.0, "optimizer": {"name": "sgd"}},
+                )
+            )
             rows = [trial.step() for _ in range(8)]
             return sum(row["skipped_steps"] for row in rows), 1 - values(rows[-1])[0]
 
@@ -286,22 +337,31 @@ class TestRuns:
 
     def test_amp_is_in_processes_of_its_own(self, trial: TrialByHand) -> None:
         """Those that began with it are not used without, nor for another type, and the other way round."""
-        rows = [trial.begin(with_loop("tells_amp", precision={"dtype": dtype})).step()
-                for dtype in ("float32", "amp_float16", "amp_float16", "amp_bfloat16", "float32")]
+        rows = [
+            trial.begin(with_loop("tells_amp", precision={"dtype": dtype})).step()
+            for dtype in ("float32", "amp_float16", "amp_float16", "amp_bfloat16", "float32")
+        ]
         assert [row["amp"] for row in rows] == [0, 2, 2, 2, 0]
         assert rows[1]["processes"] == rows[2]["processes"]
         assert len({row["processes"] for row in rows}) == 4
 
 
-def mlp(records: Path, *, workers: int = 2, epochs: int = 1, device: dict[str, Any] | None = None,
-        **sections: Any) -> Experiment:
+def mlp(
+    records: Path, *, workers: int = 2, epochs: int = 1, device: dict[str, Any] | None = None, **sections: Any
+) -> Experiment:
     raw: dict[str, Any] = {
-        "name": "precision", "model": {"net": "nets:mlp", "classes": 10},
+        "name": "precision",
+        "model": {"net": "nets:mlp", "classes": 10},
         "data": {"train": str(records), "image_shape": [1, 28, 28], "mean": 73, "std": 90},
-        "training": {"epochs": epochs, "global_batch_size": 64, "base_lr": 0.05,
-                     "optimizer": {"name": "sgd", "momentum": 0.9, "wd": 0.001}},
+        "training": {
+            "epochs": epochs,
+            "global_batch_size": 64,
+            "base_lr": 0.05,
+            "optimizer": {"name": "sgd", "momentum": 0.9, "wd": 0.001},
+        },
         "kvstore": {"type": "dist_sync"},
-        "resources": {"workers": workers, "standby": False, **(device or {})}}
+        "resources": {"workers": workers, "standby": False, **(device or {})},
+    }
     for section, keys in sections.items():
         raw[section] = raw.get(section, {}) | keys
     return parse_experiment(raw, str(EXPERIMENTS))
@@ -324,11 +384,15 @@ class TestTraining:
         return trained(trial, mlp(records), tmp_path_factory.mktemp("plain"))
 
     @pytest.mark.parametrize("update_on_kvstore", [True, False])
-    def test_float16_on_the_wire(self, trial: TrialByHand, records: Path, plain: Any, tmp_path: Path,
-                                 update_on_kvstore: bool) -> None:
+    def test_float16_on_the_wire(
+        self, trial: TrialByHand, records: Path, plain: Any, tmp_path: Path, update_on_kvstore: bool
+    ) -> None:
         """Half the bytes, and weights that differ by what float16 rounds; those that are saved are not rounded."""
-        row, saved = trained(trial, mlp(records, precision={"wire_dtype": "float16"}, kvstore={
-            "update_on_kvstore": update_on_kvstore}), tmp_path)
+        row, saved = trained(
+            trial,
+            mlp(records, precision={"wire_dtype": "float16"}, kvstore={"update_on_kvstore": update_on_kvstore}),
+            tmp_path,
+        )
         before, expected = plain
         size = sum(array.size for array in weights(expected).values())
         assert (before["bytes_pushed"], before["bytes_pulled"]) == (2 * 4 * size, 2 * 4 * size)
@@ -341,10 +405,12 @@ class TestTraining:
         assert row["train_loss"] == pytest.approx(before["train_loss"], rel=1e-2)
 
     @pytest.mark.parametrize("update_on_kvstore", [True, False])
-    def test_float16_on_the_wire_goes_on_to_the_bit(self, trial: TrialByHand, records: Path, tmp_path: Path,
-                                                    update_on_kvstore: bool) -> None:
-        experiment = mlp(records, epochs=2, precision={"wire_dtype": "float16"}, kvstore={
-            "update_on_kvstore": update_on_kvstore})
+    def test_float16_on_the_wire_goes_on_to_the_bit(
+        self, trial: TrialByHand, records: Path, tmp_path: Path, update_on_kvstore: bool
+    ) -> None:
+        experiment = mlp(
+            records, epochs=2, precision={"wire_dtype": "float16"}, kvstore={"update_on_kvstore": update_on_kvstore}
+        )
         trial.begin(experiment).step()
         trial.save(tmp_path / "one")
         trial.run()
@@ -382,16 +448,28 @@ class TestOnAGpu:
         yield by_hand
         by_hand.close()
 
-    @pytest.mark.parametrize(("dtype", "update_on_kvstore", "scale"), [
-        ("float16", True, 128), ("float16", False, None), ("amp_float16", True, 128), ("amp_float16", False, None)])
-    def test_half_precision_trains(self, gpu_trial: TrialByHand, records: Path, tmp_path: Path, dtype: str,
-                                   update_on_kvstore: bool, scale: float | None) -> None:
+    @pytest.mark.parametrize(
+        ("dtype", "update_on_kvstore", "scale"),
+        [("float16", True, 128), ("float16", False, None), ("amp_float16", True, 128), ("amp_float16", False, None)],
+    )
+    def test_half_precision_trains(
+        self,
+        gpu_trial: TrialByHand,
+        records: Path,
+        tmp_path: Path,
+        dtype: str,
+        update_on_kvstore: bool,
+        scale: float | None,
+    ) -> None:
         """As well as float32; weights are float16 only where the net is, and their masters are saved."""
         device = {"gpus_per_worker": 1}
         sections = {"kvstore": {"update_on_kvstore": update_on_kvstore}}
         before, _ = trained(gpu_trial, mlp(records, workers=1, epochs=2, device=device, **sections), tmp_path / "32")
-        row, saved = trained(gpu_trial, mlp(records, workers=1, epochs=2, device=device, precision={"dtype": dtype},
-                                            **sections), tmp_path / "16")
+        row, saved = trained(
+            gpu_trial,
+            mlp(records, workers=1, epochs=2, device=device, precision={"dtype": dtype}, **sections),
+            tmp_path / "16",
+        )
         assert row["train_loss"] == pytest.approx(before["train_loss"], rel=0.1)
         assert row["loss_scale"] == (scale or pytest.approx(FIRST, rel=1))
         names = {array.dtype.name for array in weights(saved).values()}
@@ -400,8 +478,13 @@ class TestOnAGpu:
 
     def test_a_convolutional_net_in_float16(self, gpu_trial: TrialByHand, records: Path, tmp_path: Path) -> None:
         """With batch norm, whose parameters stay float32."""
-        experiment = mlp(records, workers=1, device={"gpus_per_worker": 1}, precision={"dtype": "float16"},
-                         model={"net": "resnet18_v1"})
+        experiment = mlp(
+            records,
+            workers=1,
+            device={"gpus_per_worker": 1},
+            precision={"dtype": "float16"},
+            model={"net": "resnet18_v1"},
+        )
         row, saved = trained(gpu_trial, experiment, tmp_path)
         assert np.isfinite(row["train_loss"])
         dtypes = {name: array.dtype.name for name, array in weights(saved).items()}

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 FILE = "/root/cluster.yaml"
 EXPERIMENT = "checkout/experiments/fashion_mnist.yaml"
 SSHD = "/usr/sbin/sshd"
-WAIT_S = 180.0      # for a node that comes, or one that goes after it has missed the head for a minute
+WAIT_S = 180.0  # for a node that comes, or one that goes after it has missed the head for a minute
 ENVIRONMENT = {"PATH": f"{sys.prefix}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
@@ -70,8 +70,9 @@ class Launcher:
         self._wait(lambda: not self.left(), lambda: f"`ray down` has left {self.left()}")
 
     def left(self) -> dict[str, list[str]]:
-        found = {node.name: [title for title in node.processes().values() if "sshd" not in title]
-                 for node in self.nodes}
+        found = {
+            node.name: [title for title in node.processes().values() if "sshd" not in title] for node in self.nodes
+        }
         return {name: titles for name, titles in found.items() if titles}
 
     @staticmethod
@@ -88,7 +89,7 @@ def launcher(scratch: Path, count: int, cpus: int) -> Iterator[Launcher]:
     shared = scratch / "shared"
     shared.mkdir()
     with hosts.lan(scratch, count + 1, shared=shared) as (*nodes, laptop), contextlib.ExitStack() as stack:
-        Path("/run/sshd").mkdir(exist_ok=True)      # Debian's sshd wants it; it stays empty
+        Path("/run/sshd").mkdir(exist_ok=True)  # Debian's sshd wants it; it stays empty
         _new_key(laptop.home / "key")
         for node in nodes:
             _prepare(node, (laptop.home / "key.pub").read_text())
@@ -107,8 +108,10 @@ def _prepare(node: Host, key: str) -> None:
     """What cluster-onprem.yaml asks of a machine, and the environment that it would make there."""
     _new_key(node.home / "host_key")
     (node.home / "keys").write_text(key)
-    (node.home / "sshd_config").write_text("HostKey /root/host_key\nAuthorizedKeysFile /root/keys\nStrictModes no\n"
-                                           "PasswordAuthentication no\nPidFile none\nUsePAM no\n")
+    (node.home / "sshd_config").write_text(
+        "HostKey /root/host_key\nAuthorizedKeysFile /root/keys\nStrictModes no\n"
+        "PasswordAuthentication no\nPidFile none\nUsePAM no\n"
+    )
     (node.home / "raymx-env").symlink_to(sys.prefix)
 
 

@@ -36,22 +36,47 @@ def rows(rng: random.Random, began: float, accuracy: float, speed: float) -> lis
     for epoch in range(1, EPOCHS + 1):
         now += 6000 / speed
         value = accuracy * (1 - 0.5 ** (epoch + 1)) + rng.gauss(0, 0.002)
-        found.append({
-            "epoch": epoch, "train_loss": 2 * 0.5 ** epoch, "train_accuracy": value + 0.01,
-            "validation_loss": 1.5 - value, "validation_accuracy": value, "num_workers": 2, "restarts": 0,
-            "first_step_s": 1.0, "samples_per_sec": speed * (0.5 if epoch == 1 else rng.gauss(1, 0.01)),
-            "data_wait_fraction": 0.02, "learning_rate": 0.05, "bytes_pushed": 3_000_000, "bytes_pulled": 3_000_000,
-            "steps": 46, "train_s": 46 * 0.05, "training_iteration": epoch, "timestamp": int(now),
-            "time_total_s": now - began, "done": epoch == EPOCHS, "nodes": "10.0.0.1",
-            "config": {"experiment": {"name": "left out"}}})
+        found.append(
+            {
+                "epoch": epoch,
+                "train_loss": 2 * 0.5**epoch,
+                "train_accuracy": value + 0.01,
+                "validation_loss": 1.5 - value,
+                "validation_accuracy": value,
+                "num_workers": 2,
+                "restarts": 0,
+                "first_step_s": 1.0,
+                "samples_per_sec": speed * (0.5 if epoch == 1 else rng.gauss(1, 0.01)),
+                "data_wait_fraction": 0.02,
+                "learning_rate": 0.05,
+                "bytes_pushed": 3_000_000,
+                "bytes_pulled": 3_000_000,
+                "steps": 46,
+                "train_s": 46 * 0.05,
+                "training_iteration": epoch,
+                "timestamp": int(now),
+                "time_total_s": now - began,
+                "done": epoch == EPOCHS,
+                "nodes": "10.0.0.1",
+                "config": {"experiment": {"name": "left out"}},
+            }
+        )
     return found
 
 
-def run_files(axes: Mapping[str, Sequence[str] | None] = GRID, cells: Sequence[Mapping[str, Any]] | None = None, *,
-              repeats: int = 2, change: Change | None = None, seed: int = 0, path: str = "/runs/tuned",
-              skipped: Sequence[tuple[Mapping[str, Any], str]] = (), kind: str = "grid",
-              objective: tuple[str, str] = ("validation_accuracy", "max"),
-              accuracy: Callable[[Mapping[str, Any]], float] = lambda axes: 0.9) -> RunFiles:
+def run_files(
+    axes: Mapping[str, Sequence[str] | None] = GRID,
+    cells: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    repeats: int = 2,
+    change: Change | None = None,
+    seed: int = 0,
+    path: str = "/runs/tuned",
+    skipped: Sequence[tuple[Mapping[str, Any], str]] = (),
+    kind: str = "grid",
+    objective: tuple[str, str] = ("validation_accuracy", "max"),
+    accuracy: Callable[[Mapping[str, Any]], float] = lambda axes: 0.9,
+) -> RunFiles:
     """The files of a sweep. 2bit is 1.4 times as fast and 0.02 worse; ``axes`` with no labels are drawn numbers."""
     rng, trials, now = random.Random(seed), [], START
     if cells is None:
@@ -62,26 +87,59 @@ def run_files(axes: Mapping[str, Sequence[str] | None] = GRID, cells: Sequence[M
         speed = 1000 * (1.4 if compressed else 1.0) * rng.gauss(1, 0.02)
         reports = rows(rng, now, accuracy(point) - 0.02 * compressed + rng.gauss(0, 0.003), speed)
         ended = reports[-1]["timestamp"] + 1.0
-        facts = {"trial_id": f"t_{number:05d}", "cell": at, "repeat": repeat, "seed": repeat + 1, "axes": point,
-                 "state": "finished", "error": None, "started": now, "ended": ended, "wall_s": ended - now, "cpus": 4.0,
-                 "gpus": 1.0, "epochs": EPOCHS, "peak_lr": 0.05, "lr_factor": 1.0, "global_batch_size": 128,
-                 "num_workers": 2, "kvstore_type": "dist_sync", "dtype": point.get(DTYPE, "float32"),
-                 "compression": point.get(COMPRESSION, "none"), "notes": []}
+        facts = {
+            "trial_id": f"t_{number:05d}",
+            "cell": at,
+            "repeat": repeat,
+            "seed": repeat + 1,
+            "axes": point,
+            "state": "finished",
+            "error": None,
+            "started": now,
+            "ended": ended,
+            "wall_s": ended - now,
+            "cpus": 4.0,
+            "gpus": 1.0,
+            "epochs": EPOCHS,
+            "peak_lr": 0.05,
+            "lr_factor": 1.0,
+            "global_batch_size": 128,
+            "num_workers": 2,
+            "kvstore_type": "dist_sync",
+            "dtype": point.get(DTYPE, "float32"),
+            "compression": point.get(COMPRESSION, "none"),
+            "notes": [],
+        }
         if change:
             change(facts, reports)
         text = "".join(json.dumps(row) + "\n" for row in reports)
         trials.append(TrialFiles(f"Trial_{number:05d}", json.dumps(facts), text))
         now = ended + 3
-    sweep = {"objective": {"metric": objective[0], "mode": objective[1]}, "repeats": repeats, "started": START,
-             "axes": [{"key": key, "kind": kind if names is None else "grid", "labels": names}
-                      for key, names in axes.items()],
-             "cells": [{"cell": at, "axes": point, "verdict": "planned", "reason": None, "notes": []}
-                       for at, point in enumerate(cells)]
-             + [{"cell": 90 + at, "axes": point, "verdict": "skipped", "reason": reason, "notes": []}
-                for at, (point, reason) in enumerate(skipped)],
-             "trials_planned": len(cells) * repeats, "price_per_hour": {"CPU": 0.04, "GPU": 2.5}}
-    experiment = {"name": "tuned", "model": {"net": "nets:lenet", "classes": 10}, "training": {"epochs": EPOCHS},
-                  "precision": {"dtype": "float32"}, "kvstore": {"type": "dist_sync", "compression": {"type": "none"}}}
+    sweep = {
+        "objective": {"metric": objective[0], "mode": objective[1]},
+        "repeats": repeats,
+        "started": START,
+        "axes": [
+            {"key": key, "kind": kind if names is None else "grid", "labels": names} for key, names in axes.items()
+        ],
+        "cells": [
+            {"cell": at, "axes": point, "verdict": "planned", "reason": None, "notes": []}
+            for at, point in enumerate(cells)
+        ]
+        + [
+            {"cell": 90 + at, "axes": point, "verdict": "skipped", "reason": reason, "notes": []}
+            for at, (point, reason) in enumerate(skipped)
+        ],
+        "trials_planned": len(cells) * repeats,
+        "price_per_hour": {"CPU": 0.04, "GPU": 2.5},
+    }
+    experiment = {
+        "name": "tuned",
+        "model": {"net": "nets:lenet", "classes": 10},
+        "training": {"epochs": EPOCHS},
+        "precision": {"dtype": "float32"},
+        "kvstore": {"type": "dist_sync", "compression": {"type": "none"}},
+    }
     run = json.dumps({"directory": "/x", "experiment": experiment})
     return RunFiles(path, run, json.dumps(sweep), None, tuple(trials))
 
@@ -116,6 +174,7 @@ def test_the_page_stands_alone_and_is_complete(tmp_path: Path) -> None:
     def fail(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
         if facts["trial_id"] == "t_00004":
             facts.update(state="failed", error="boom")
+
     skipped = [({DTYPE: "float16", COMPRESSION: label}, "2-bit compression takes <float32> only") for label in "ab"]
     files = built(tmp_path / "tuned", change=fail, skipped=skipped)
     findings = json.loads((files / "findings.json").read_text())
@@ -142,6 +201,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 
     def fail(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
         facts.update(notes=[bad], **({"state": "failed", "error": bad} if facts["repeat"] else {}))
+
     folder = built(tmp_path / "<b>&é", axes=axes, change=fail, skipped=[({DTYPE: bad}, bad)])
     page = (folder / "report.html").read_text()
     assert "<script>alert" not in page
@@ -150,8 +210,10 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = (written(tmp_path / name, run_files(seed=seed, axes={DTYPE: ("float32", "float64")}))
-                for seed, name in enumerate(("one", "two")))
+    one, two = (
+        written(tmp_path / name, run_files(seed=seed, axes={DTYPE: ("float32", "float64")}))
+        for seed, name in enumerate(("one", "two"))
+    )
     assert main([str(one), str(two), "--output", str(tmp_path / "both"), "--target", "0.5"]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "both" / "report.html")
     found = json.loads((tmp_path / "both" / "findings.json").read_text())
@@ -164,9 +226,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_path_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = written(tmp_path / "runs" / "tuned", run_files(repeats=1))
-    for path, said in ((tmp_path / "runs", r"it has no run.yaml\), but it holds tuned; name one of them"),
-                       (run / "Trial_00000", "it is the folder of one trial: give its run's"),
-                       (tmp_path / "none", "no such folder")):
+    for path, said in (
+        (tmp_path / "runs", r"it has no run.yaml\), but it holds tuned; name one of them"),
+        (run / "Trial_00000", "it is the folder of one trial: give its run's"),
+        (tmp_path / "none", "no such folder"),
+    ):
         with pytest.raises(ExperimentError, match=said):
             report.build([str(path)])
     assert main([str(tmp_path / "none")]) == 1
@@ -175,8 +239,10 @@ def test_a_path_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_neither_ray_nor_mxnet_is_imported(tmp_path: Path) -> None:
     run = written(tmp_path / "tuned", run_files(repeats=1))
-    code = ("import sys; sys.modules['ray'] = sys.modules['mxnet'] = None; from raymx import report; "
-            f"print(report.build([{str(run)!r}]))")
+    code = (
+        "import sys; sys.modules['ray'] = sys.modules['mxnet'] = None; from raymx import report; "
+        f"print(report.build([{str(run)!r}]))"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
 
 
@@ -207,12 +273,20 @@ def not_a_number(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
             row["validation_accuracy"] = math.nan
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    (without_rows, "No trial has reported yet"), (all_failed, "All 8 trials failed"),
-    (no_validation, "No trial that counts has a finite validation_accuracy, so there is no answer; the reports have "
-                    "train_accuracy, train_loss"),
-    (running, "No trial has finished yet: this is how things stand."),
-    (not_a_number, "Best validation_accuracy: 0.8")])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_rows, "No trial has reported yet"),
+        (all_failed, "All 8 trials failed"),
+        (
+            no_validation,
+            "No trial that counts has a finite validation_accuracy, so there is no answer; the reports have "
+            "train_accuracy, train_loss",
+        ),
+        (running, "No trial has finished yet: this is how things stand."),
+        (not_a_number, "Best validation_accuracy: 0.8"),
+    ],
+)
 def test_odd_trials(tmp_path: Path, change: Change, said: str) -> None:
     folder = built(tmp_path / "tuned", change=change)
     assert json.loads((folder / "findings.json").read_text())["sentences"][0].startswith(said)
@@ -249,12 +323,26 @@ def test_a_line_that_is_cut_is_left_out_and_a_damaged_one_is_told() -> None:
 def test_a_single_run_without_its_own_files(tmp_path: Path) -> None:
     sweep = run_files(repeats=1)
     trial = TrialFiles(sweep.trials[0].folder, None, sweep.trials[0].rows)
-    run = json.dumps({"directory": "/x", "experiment": {
-        "name": "single", "model": {"net": "resnet18_v1", "classes": 10}, "training": {"epochs": EPOCHS},
-        "data": {"train": "a.rec", "validation": "b.rec", "image_shape": [1, 28, 28]}}})
-    summary = json.dumps({"state": "finished", "error": None, "wall_s": 50.0, "versions": {"raymx": "0.1.0"},
-                          "hardware": [{"node": "10.0.0.1", "logical_cpus": 6, "gpus": 0, "memory_bytes": 4e9,
-                                        "cores": 2}]})
+    run = json.dumps(
+        {
+            "directory": "/x",
+            "experiment": {
+                "name": "single",
+                "model": {"net": "resnet18_v1", "classes": 10},
+                "training": {"epochs": EPOCHS},
+                "data": {"train": "a.rec", "validation": "b.rec", "image_shape": [1, 28, 28]},
+            },
+        }
+    )
+    summary = json.dumps(
+        {
+            "state": "finished",
+            "error": None,
+            "wall_s": 50.0,
+            "versions": {"raymx": "0.1.0"},
+            "hardware": [{"node": "10.0.0.1", "logical_cpus": 6, "gpus": 0, "memory_bytes": 4e9, "cores": 2}],
+        }
+    )
     folder = written(tmp_path / "single", RunFiles("", run, None, summary, (trial,)))
     page = Path(report.build([str(folder)])).read_text()
     assert "1 trial: 1 finished" in page
@@ -263,9 +351,14 @@ def test_a_single_run_without_its_own_files(tmp_path: Path) -> None:
     assert "Recommended" not in page
 
 
-@pytest.mark.parametrize(("name", "text", "said"), [
-    ("run.yaml", "[1]", "run.yaml holds no experiment"), ("sweep.json", "{nonsense", "json: cannot be understood"),
-    ("sweep.json", "[1]", "a mapping is needed")])
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("run.yaml", "[1]", "run.yaml holds no experiment"),
+        ("sweep.json", "{nonsense", "json: cannot be understood"),
+        ("sweep.json", "[1]", "a mapping is needed"),
+    ],
+)
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
     folder = written(tmp_path / "tuned", run_files(repeats=1))
     (folder / name).write_text(text)
@@ -281,10 +374,15 @@ def test_an_axis_with_one_label() -> None:
 
 
 def test_drawn_numbers(tmp_path: Path) -> None:
-    cells = [{"training.base_lr": 10.0 ** -at, COMPRESSION: ("none", "2bit 0.5")[at % 2]} for at in range(6)]
-    folder = built(tmp_path / "tuned", axes={"training.base_lr": None, COMPRESSION: ("none", "2bit 0.5")}, cells=cells,
-                   kind="loguniform", repeats=1,
-                   accuracy=lambda axes: 0.9 - 0.1 * (math.log10(axes["training.base_lr"]) + 2) ** 2)
+    cells = [{"training.base_lr": 10.0**-at, COMPRESSION: ("none", "2bit 0.5")[at % 2]} for at in range(6)]
+    folder = built(
+        tmp_path / "tuned",
+        axes={"training.base_lr": None, COMPRESSION: ("none", "2bit 0.5")},
+        cells=cells,
+        kind="loguniform",
+        repeats=1,
+        accuracy=lambda axes: 0.9 - 0.1 * (math.log10(axes["training.base_lr"]) + 2) ** 2,
+    )
     table = pyarrow.parquet.read_table(folder / "results.parquet")
     assert table["training.base_lr"].to_pylist() == [cell["training.base_lr"] for cell in cells]
     assert (folder / "values.png").exists()
@@ -300,8 +398,11 @@ def test_different_objectives_are_not_compared() -> None:
 
 @pytest.mark.slow
 def test_a_report_of_200_trials_is_complete(tmp_path: Path) -> None:
-    axes = {DTYPE: ("float32", "float64"), COMPRESSION: ("none", "2bit 0.5", "2bit 1", "2bit 2", "2bit 4"),
-            "training.global_batch_size": tuple(str(64 * 2 ** power) for power in range(5))}
+    axes = {
+        DTYPE: ("float32", "float64"),
+        COMPRESSION: ("none", "2bit 0.5", "2bit 1", "2bit 2", "2bit 4"),
+        "training.global_batch_size": tuple(str(64 * 2**power) for power in range(5)),
+    }
     folder = built(tmp_path / "tuned", axes=axes, repeats=4)
     found = json.loads((folder / "findings.json").read_text())
     assert (len(found["trials"]), len(found["cells"]), len(found["effects"])) == (200, 50, 9)

@@ -22,11 +22,13 @@ def texts(found: Findings, kind: str) -> str:
 
 def in_trial(number: int, *, facts: dict[str, Any] | None = None, **columns: Any) -> Change:
     """One trial's facts and the columns of all its reports are set."""
+
     def change(known: dict[str, Any], reports: list[dict[str, Any]]) -> None:
         if known["trial_id"] == f"t_{number:05d}":
             known.update(facts or {})
             for row in reports:
                 row.update(columns)
+
     return change
 
 
@@ -36,23 +38,34 @@ def test_nothing_is_said_of_healthy_trials() -> None:
     assert not any(entry.shared for entry in found.study.entries)
 
 
-@pytest.mark.parametrize(("kind", "columns", "number"), [
-    ("input", {"data_wait_fraction": 0.31}, 0.31),
-    ("first_step", {"first_step_s": 12.0}, 12.0),
-    ("skipped", {"skipped_steps": 23}, 0.5),
-    ("nan", {"train_loss": math.nan}, 1.0),
-    ("nan", {"validation_accuracy": math.inf}, 1.0),
-    ("chance", {"validation_accuracy": 0.12}, 0.12)])
+@pytest.mark.parametrize(
+    ("kind", "columns", "number"),
+    [
+        ("input", {"data_wait_fraction": 0.31}, 0.31),
+        ("first_step", {"first_step_s": 12.0}, 12.0),
+        ("skipped", {"skipped_steps": 23}, 0.5),
+        ("nan", {"train_loss": math.nan}, 1.0),
+        ("nan", {"validation_accuracy": math.inf}, 1.0),
+        ("chance", {"validation_accuracy": 0.12}, 0.12),
+    ],
+)
 def test_of_one_trial(kind: str, columns: dict[str, Any], number: float) -> None:
     found = found_in(change=in_trial(3, **columns))
     assert numbers(found, kind) == {"t_00003": pytest.approx(number)}
     assert {flag.kind for flag in found.flags} == {kind}
 
 
-@pytest.mark.parametrize(("kind", "columns"), [
-    ("input", {"data_wait_fraction": 0.30}), ("first_step", {"first_step_s": 4.9}), ("skipped", {"skipped_steps": 2}),
-    ("nan", {"train_loss": None}), ("chance", {"validation_accuracy": 0.16}),
-    ("uneven", {"worker_samples_per_sec": [100.0, 10.0]})])       # the last: not async
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("input", {"data_wait_fraction": 0.30}),
+        ("first_step", {"first_step_s": 4.9}),
+        ("skipped", {"skipped_steps": 2}),
+        ("nan", {"train_loss": None}),
+        ("chance", {"validation_accuracy": 0.16}),
+        ("uneven", {"worker_samples_per_sec": [100.0, 10.0]}),
+    ],
+)  # the last: not async
 def test_what_is_not_said(kind: str, columns: dict[str, Any]) -> None:
     assert numbers(found_in(change=in_trial(3, **columns)), kind) == {}
 
@@ -61,12 +74,14 @@ def test_near_chance_counts_where_it_does_not_rise() -> None:
     def falling(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
         for row in reports:
             row["validation_accuracy"] = 0.13 + 0.001 * row["epoch"] * (-1 if facts["trial_id"] == "t_00000" else 1)
+
     assert numbers(found_in(change=falling), "chance") == {"t_00000": pytest.approx(0.126)}
 
 
 def test_a_loss_of_an_interrupted_epoch_is_no_nan() -> None:
     def stopped(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
         reports.append({**reports[-1], "epoch": 4.5, "train_loss": math.nan})
+
     assert found_in(change=stopped).flags == ()
 
 
@@ -77,7 +92,7 @@ def test_async_workers_of_unequal_speed() -> None:
 
 def test_far_slower_than_its_twins() -> None:
     found = found_in(repeats=3, change=in_trial(1, samples_per_sec=600.0))
-    (trial, ratio), = numbers(found, "twin").items()
+    ((trial, ratio),) = numbers(found, "twin").items()
     assert trial == "t_00001"
     speeds = sorted(entry.figures.samples_per_sec or 0.0 for entry in found.study.entries[:3])
     assert ratio == pytest.approx(600.0 / speeds[1])
@@ -86,10 +101,15 @@ def test_far_slower_than_its_twins() -> None:
 LOW = {DTYPE: ("float32", "amp_float16")}
 
 
-@pytest.mark.parametrize(("facts", "columns", "why"), [
-    ({"gpus": 0.0}, {}, "it ran on CPUs"), ({}, {"data_wait_fraction": 0.5}, "the input is the bottleneck (50 %"),
-    ({}, {}, "it sends as many bytes a step (3 MB)"),
-    ({}, {"bytes_pushed": 1_500_000}, "its layers are probably too small")])
+@pytest.mark.parametrize(
+    ("facts", "columns", "why"),
+    [
+        ({"gpus": 0.0}, {}, "it ran on CPUs"),
+        ({}, {"data_wait_fraction": 0.5}, "the input is the bottleneck (50 %"),
+        ({}, {}, "it sends as many bytes a step (3 MB)"),
+        ({}, {"bytes_pushed": 1_500_000}, "its layers are probably too small"),
+    ],
+)
 def test_float16_without_gain_and_why(facts: dict[str, Any], columns: dict[str, Any], why: str) -> None:
     found = found_in(axes=LOW, repeats=1, change=in_trial(1, facts=facts, samples_per_sec=1000.0, **columns))
     full = found.study.entries[0].figures.samples_per_sec
@@ -102,9 +122,14 @@ def test_float16_with_gain() -> None:
     assert found_in(axes=LOW, repeats=1, change=in_trial(1, samples_per_sec=1500.0)).flags == ()
 
 
-@pytest.mark.parametrize(("key", "labels"), [
-    ("kvstore.servers", ("1", "2")), ("kvstore.cpus_per_server", ("1.0", "2.0")),
-    ("kvstore.update_on_kvstore", ("true", "false"))])
+@pytest.mark.parametrize(
+    ("key", "labels"),
+    [
+        ("kvstore.servers", ("1", "2")),
+        ("kvstore.cpus_per_server", ("1.0", "2.0")),
+        ("kvstore.update_on_kvstore", ("true", "false")),
+    ],
+)
 def test_servers_that_hold_training_up(key: str, labels: tuple[str, str]) -> None:
     found = found_in(axes={key: labels}, repeats=1, change=in_trial(1, samples_per_sec=1300.0))
     slow = found.study.entries[0].figures.samples_per_sec
@@ -121,6 +146,7 @@ def test_trials_that_shared_a_node_are_left_out_of_speeds() -> None:
     def earlier(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
         if facts["trial_id"] == "t_00001":
             facts["started"] -= 10
+
     found = found_in(repeats=3, change=earlier)
     assert [entry.trial.trial_id for entry in found.study.entries if entry.shared] == ["t_00000", "t_00001"]
     assert [entry.trial.trial_id for entry in found.left_out] == ["t_00000", "t_00001"]
@@ -132,6 +158,7 @@ def test_trials_that_shared_a_node_are_left_out_of_speeds() -> None:
 def test_where_all_shared_all_count() -> None:
     def at_once(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
         facts["started"] = 0.0
+
     found = found_in(change=at_once)
     assert all(entry.shared and entry.comparable for entry in found.study.entries)
     assert found.left_out == ()
@@ -142,6 +169,7 @@ def test_trials_on_other_nodes_did_not_share() -> None:
         facts["started"] = 0.0
         for row in reports:
             row["nodes"] = f"10.0.0.{facts['trial_id'][-1]},10.0.1.{facts['trial_id'][-1]}"
+
     assert not any(entry.shared for entry in found_in(change=apart).study.entries)
 
 
@@ -150,6 +178,7 @@ def test_compression_shows_in_bytes_pushed_alone() -> None:
         if facts["compression"] != "none":
             for row in reports:
                 row["bytes_pushed"] = 200_000
+
     figures = {entry.trial.axes[COMPRESSION]: entry.figures for entry in found_in(change=compressed).study.entries}
     assert (figures["2bit 0.5"].bytes_pushed, figures["2bit 0.5"].bytes_pulled) == (200_000, 3_000_000)
     assert figures["2bit 0.5"].bytes_pushed_total == 200_000 * 46 * 4

@@ -39,7 +39,7 @@ def uneven(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
     number = int(facts["trial_id"][-2:])
     if number == 1:
         reports.insert(2, {**reports[1], "validation_accuracy": 0.99, "samples_per_sec": 1.0, "restarts": 1})
-        reports[2], reports[1] = reports[1], reports[2]         # the replaced row of epoch 2 is the odd one
+        reports[2], reports[1] = reports[1], reports[2]  # the replaced row of epoch 2 is the odd one
     if number == 2:
         reports.append({**reports[-1], "epoch": 4.5, "validation_accuracy": 0.99})
     if number == 4:
@@ -87,8 +87,9 @@ def speed_of(trial: Mapping[str, Any]) -> float:
     return statistics.median(row["samples_per_sec"] for row in kept(trial)[1:])
 
 
-def cells_of(table: Sequence[Mapping[str, Any]],
-             state: Sequence[str]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+def cells_of(
+    table: Sequence[Mapping[str, Any]], state: Sequence[str]
+) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     """Trials in one of the states, by their settings."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for trial in table:
@@ -105,14 +106,29 @@ def test_trials_from_the_parquet_file(table: list[dict[str, Any]], findings: dic
         reports, seconds = kept(trial), trial["wall_s"]
         at_best = max(reports, key=lambda row: row["validation_accuracy"])
         expected = {
-            "trial_id": trial["trial_id"], "best": best_of(trial), "best_epoch": float(at_best["epoch"]),
-            "final": reports[-1]["validation_accuracy"], "samples_per_sec": speed_of(trial),
-            "time_to_best_s": since_start(trial, at_best), "time_to_target_s": trial_time(trial, target),
-            "bytes_pushed": 3e6, "bytes_pulled": 3e6, "step_s": 0.05, "first_step_s": 1.0, "data_wait_fraction": 0.02,
+            "trial_id": trial["trial_id"],
+            "best": best_of(trial),
+            "best_epoch": float(at_best["epoch"]),
+            "final": reports[-1]["validation_accuracy"],
+            "samples_per_sec": speed_of(trial),
+            "time_to_best_s": since_start(trial, at_best),
+            "time_to_target_s": trial_time(trial, target),
+            "bytes_pushed": 3e6,
+            "bytes_pulled": 3e6,
+            "step_s": 0.05,
+            "first_step_s": 1.0,
+            "data_wait_fraction": 0.02,
             "bytes_pushed_total": sum(row["bytes_pushed"] * row["steps"] for row in trial["rows"]),
-            "time_s": seconds, "cpu_s": 4 * seconds, "gpu_s": seconds, "cost": (4 * 0.04 + 2.5) * seconds / 3600,
-            "peak_rate": 0.05, "restarts": 1 if trial["trial_id"] == "t_00001" else 0,
-            "settled": trial["state"] == "finished", "comparable": trial["state"] != "failed", "shared": False}
+            "time_s": seconds,
+            "cpu_s": 4 * seconds,
+            "gpu_s": seconds,
+            "cost": (4 * 0.04 + 2.5) * seconds / 3600,
+            "peak_rate": 0.05,
+            "restarts": 1 if trial["trial_id"] == "t_00001" else 0,
+            "settled": trial["state"] == "finished",
+            "comparable": trial["state"] != "failed",
+            "shared": False,
+        }
         assert close(expected, {name: found[name] for name in expected}), trial["trial_id"]
 
 
@@ -127,8 +143,10 @@ def test_cells_noise_and_front_from_the_parquet_file(table: list[dict[str, Any]]
     df = sum(len(group) - 1 for group in groups)
     sd = math.sqrt(sum((len(group) - 1) * statistics.variance(group) for group in groups) / df)
     assert close([sd, df], [findings["noise"]["objective_sd"], findings["noise"]["df"]])
-    points = {key: (statistics.fmean(map(speed_of, fast[key])), statistics.fmean(map(best_of, settled[key])))
-              for key in settled}
+    points = {
+        key: (statistics.fmean(map(speed_of, fast[key])), statistics.fmean(map(best_of, settled[key])))
+        for key in settled
+    }
     for cell in findings["cells"]:
         key = (cell["axes"][DTYPE], cell["axes"][COMPRESSION])
         assert close(list(points[key]), [cell["samples_per_sec"], cell["objective"]])
@@ -140,8 +158,12 @@ def test_cells_noise_and_front_from_the_parquet_file(table: list[dict[str, Any]]
         assert close(statistics.fmean(reached) if None not in times else None, cell["time_to_target_s"])
     best = max(points, key=lambda key: points[key][1])
     assert findings["answer"]["best"] == f"dtype {best[0]}, compression {best[1]}"
-    near = [key for key in points if points[best][1] - points[key][1] <= T_975[df] * sd * math.sqrt(
-        1 / len(settled[best]) + 1 / len(settled[key]))]
+    near = [
+        key
+        for key in points
+        if points[best][1] - points[key][1]
+        <= T_975[df] * sd * math.sqrt(1 / len(settled[best]) + 1 / len(settled[key]))
+    ]
     fastest = max(near, key=lambda key: points[key][0])
     assert findings["answer"]["fastest"] == f"dtype {fastest[0]}, compression {fastest[1]}"
 
@@ -155,27 +177,37 @@ def since_start(trial: Mapping[str, Any], row: Mapping[str, Any]) -> float:
     return max(row["timestamp"] - trial["started"], row["time_total_s"])
 
 
-def test_effects_from_the_parquet_file(table: list[dict[str, Any]], findings: dict[str, Any],
-                                       about: dict[str, Any]) -> None:
+def test_effects_from_the_parquet_file(
+    table: list[dict[str, Any]], findings: dict[str, Any], about: dict[str, Any]
+) -> None:
     settled, fast = cells_of(table, ["finished"]), cells_of(table, ["finished", "stopped"])
     assert [axis["key"] for axis in about["axes"]] == [DTYPE, COMPRESSION]
     assert len(findings["effects"]) == 2
     for number, (axis, effect) in enumerate(zip(about["axes"], findings["effects"], strict=True)):
         first, label = axis["labels"]
         assert (effect["axis"], effect["against"], effect["label"]) == (axis["key"], first, label)
-        pairs = [(key, tuple(first if at == number else value for at, value in enumerate(key)))
-                 for key in settled if key[number] == label]
-        differences = [statistics.fmean(map(best_of, settled[one])) - statistics.fmean(map(best_of, settled[other]))
-                       for one, other in pairs]
-        logs = [math.log(statistics.fmean(map(speed_of, fast[one])) / statistics.fmean(map(speed_of, fast[other])))
-                for one, other in pairs]
+        pairs = [
+            (key, tuple(first if at == number else value for at, value in enumerate(key)))
+            for key in settled
+            if key[number] == label
+        ]
+        differences = [
+            statistics.fmean(map(best_of, settled[one])) - statistics.fmean(map(best_of, settled[other]))
+            for one, other in pairs
+        ]
+        logs = [
+            math.log(statistics.fmean(map(speed_of, fast[one])) / statistics.fmean(map(speed_of, fast[other])))
+            for one, other in pairs
+        ]
         half = T_975[1] * statistics.stdev(differences) / math.sqrt(2)
         mean = statistics.fmean(differences)
         assert close({"mean": mean, "low": mean - half, "high": mean + half, "n": 2}, effect["objective"])
         half = T_975[1] * statistics.stdev(logs) / math.sqrt(2)
         mean = statistics.fmean(logs)
-        assert close({"mean": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half), "n": 2},
-                     effect["speed"])
+        assert close(
+            {"mean": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half), "n": 2},
+            effect["speed"],
+        )
         counts = [sum(len(settled[pair[side]]) for pair in pairs) for side in (0, 1)]
         margin = T_975[findings["noise"]["df"]] * findings["noise"]["objective_sd"]
         margin *= math.sqrt(1 / counts[0] + 1 / counts[1])
@@ -214,8 +246,10 @@ def test_intervals() -> None:
     assert margin(1.0, 2, 2, 2) == pytest.approx(T_975[2], abs=1e-5)
 
 
-@pytest.mark.parametrize(("stamp", "spent", "expected"), [
-    (110, 9.0, 9.75), (110, 10.5, 10.5), (110, 50.0, 9.75), (100, None, 0.0), (None, 7.0, 7.0)])
+@pytest.mark.parametrize(
+    ("stamp", "spent", "expected"),
+    [(110, 9.0, 9.75), (110, 10.5, 10.5), (110, 50.0, 9.75), (100, None, 0.0), (None, 7.0, 7.0)],
+)
 def test_seconds_since_the_start(stamp: float | None, spent: float | None, expected: float) -> None:
     trial = Trial("tuned", "t", "finished", {}, started=100.25)
     assert elapsed(trial, {"timestamp": stamp, "time_total_s": spent}) == expected

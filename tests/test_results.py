@@ -38,10 +38,13 @@ def test_a_run_reads_back_as_what_it_was(tmp_path: Path) -> None:
 
 
 def test_the_newest_run_is_of_the_same_experiment(tmp_path: Path) -> None:
-    for folder in ("fashion_mnist_2026-01-02_03-04-05", "fashion_mnist_2026-01-02_03-04-06",
-                   "fashion_mnist_async_2027-01-01_00-00-00"):
+    for folder in (
+        "fashion_mnist_2026-01-02_03-04-05",
+        "fashion_mnist_2026-01-02_03-04-06",
+        "fashion_mnist_async_2027-01-01_00-00-00",
+    ):
         make_run(tmp_path, folder)
-    (tmp_path / "fashion_mnist_2028-01-01_00-00-00").mkdir()        # not a run
+    (tmp_path / "fashion_mnist_2028-01-01_00-00-00").mkdir()  # not a run
     assert results.newest_run(str(tmp_path), "fashion_mnist").endswith("03-04-06")
     with pytest.raises(ExperimentError, match="no run of other is in"):
         results.newest_run(str(tmp_path), "other")
@@ -57,17 +60,22 @@ def test_two_runs_in_one_second_have_two_folders(tmp_path: Path, monkeypatch: py
     assert results.newest_run(str(tmp_path), "fashion_mnist") == str(tmp_path / second)
 
 
-@pytest.mark.parametrize(("overrides", "expected"), [
-    ({}, ("validation_accuracy", "max")), ({"data__validation": None}, ("train_loss", "min")),
-    ({"model__metric": "mse"}, ("validation_mse", "min")),
-    ({"checkpoint__metric": "train_loss"}, ("train_loss", "min")),
-    ({"checkpoint__metric": "train_loss", "checkpoint__mode": "max"}, ("train_loss", "max"))])
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({}, ("validation_accuracy", "max")),
+        ({"data__validation": None}, ("train_loss", "min")),
+        ({"model__metric": "mse"}, ("validation_mse", "min")),
+        ({"checkpoint__metric": "train_loss"}, ("train_loss", "min")),
+        ({"checkpoint__metric": "train_loss", "checkpoint__mode": "max"}, ("train_loss", "max")),
+    ],
+)
 def test_the_metric_that_checkpoints_are_kept_by(overrides: dict[str, Any], expected: tuple[str, str]) -> None:
     assert results.best_metric(experiment(**overrides)) == expected
 
 
 def test_the_root_of_a_wrapped_error() -> None:
-    class Wrapped(TrainingError):       # as Ray makes them: of the cause's class, with the cause inside
+    class Wrapped(TrainingError):  # as Ray makes them: of the cause's class, with the cause inside
         def __init__(self, cause: Exception) -> None:
             super().__init__("a long traceback")
             self.cause = cause
@@ -79,16 +87,27 @@ def test_the_root_of_a_wrapped_error() -> None:
 
 def test_json_has_no_nan() -> None:
     assert json.loads(results.as_json({"a": math.nan, "b": [1.5, math.inf], "c": object})) | {"c": 0} == {
-        "a": None, "b": [1.5, None], "c": 0}
+        "a": None,
+        "b": [1.5, None],
+        "c": 0,
+    }
 
 
-ROW = {"epoch": 2, "train_loss": 0.5, "train_accuracy": 0.8, "validation_accuracy": 0.75, "samples_per_sec": 1234.5,
-       "train_s": 3.0, "validation_loss": math.nan}
+ROW = {
+    "epoch": 2,
+    "train_loss": 0.5,
+    "train_accuracy": 0.8,
+    "validation_accuracy": 0.75,
+    "samples_per_sec": 1234.5,
+    "train_s": 3.0,
+    "validation_loss": math.nan,
+}
 
 
 def test_a_rows_line() -> None:
-    assert row_line(ROW, 3) == ("epoch 2/3  train_loss 0.5000  train_accuracy 0.8000  validation_accuracy 0.7500  "
-                                "1,234 samples/s")
+    assert row_line(ROW, 3) == (
+        "epoch 2/3  train_loss 0.5000  train_accuracy 0.8000  validation_accuracy 0.7500  1,234 samples/s"
+    )
 
 
 def test_the_live_line() -> None:

@@ -30,9 +30,14 @@ class Command:
         name, value = self._mark.split("=")
         clean = {key: text for key, text in os.environ.items() if not key.startswith("RAY")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "raymx.run", *map(str, arguments)], cwd=cwd, text=True,
+            [sys.executable, "-m", "raymx.run", *map(str, arguments)],
+            cwd=cwd,
+            text=True,
             env=clean | environment | {name: value},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
         self.out = self.err = ""
 
     def wait(self, timeout_s: float = 180) -> int:
@@ -93,16 +98,33 @@ def test_success(tmp_path: Path) -> None:
     assert summary["versions"]["mxnet"] == "1.9.1"
     assert summary["hardware"][0]["cores"] == len(os.sched_getaffinity(0))
     assert summary["experiment"]["training"]["epochs"] == 2
-    for text in ("2 workers and 1 server, dist_sync", "logical CPUs", "epoch 1/2", "epoch 2/2", summary["parameters"],
-                 str(run)):
+    for text in (
+        "2 workers and 1 server, dist_sync",
+        "logical CPUs",
+        "epoch 1/2",
+        "epoch 2/2",
+        summary["parameters"],
+        str(run),
+    ):
         assert text in command.out
     trial = Path(summary["trial"])
     assert (trial / "progress.csv").exists()
     assert list(trial.glob("events.out.tfevents*"))
     assert [row["training_iteration"] for row in rows(run)] == [1, 2]
-    for column in ("first_step_s", "epoch", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy",
-                   "samples_per_sec", "num_workers", "data_wait_fraction", "learning_rate", "bytes_pushed",
-                   "bytes_pulled"):
+    for column in (
+        "first_step_s",
+        "epoch",
+        "train_loss",
+        "train_accuracy",
+        "validation_loss",
+        "validation_accuracy",
+        "samples_per_sec",
+        "num_workers",
+        "data_wait_fraction",
+        "learning_rate",
+        "bytes_pushed",
+        "bytes_pulled",
+    ):
         assert isinstance(rows(run)[-1][column], (int, float)), column
     assert len(checkpoints(tmp_path / "runs")) == 2
     load_in_gluon(summary["parameters"])
@@ -110,10 +132,17 @@ def test_success(tmp_path: Path) -> None:
 
 def load_in_gluon(parameters: str) -> None:
     """The trained net, as a user takes it up."""
-    code = ("import sys; sys.path.insert(0, sys.argv[1]); import mxnet as mx, nets; net = nets.lenet(10); "
-            "net.load_parameters(sys.argv[2]); print(net(mx.nd.zeros((1, 1, 28, 28))).shape)")
-    done = subprocess.run([sys.executable, "-c", code, str(EXPERIMENTS), parameters], capture_output=True, text=True,
-                          check=True, timeout=60)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import mxnet as mx, nets; net = nets.lenet(10); "
+        "net.load_parameters(sys.argv[2]); print(net(mx.nd.zeros((1, 1, 28, 28))).shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(EXPERIMENTS), parameters],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert done.stdout.strip() == "(1, 10)"
 
 
@@ -122,7 +151,7 @@ def training(tmp_path: Path) -> tuple[Command, Path]:
     """A run that has done its first epoch and goes on."""
     command = Command(FASHION_MNIST, "--storage-path", tmp_path / "runs", "--num-epochs", 6, cwd=tmp_path)
     wait_until(lambda: checkpoints(tmp_path / "runs") or command.process.poll() is not None, 150, "a first epoch")
-    time.sleep(3)       # into a later epoch, and until Tune has written down that checkpoint
+    time.sleep(3)  # into a later epoch, and until Tune has written down that checkpoint
     return command, tmp_path / "runs"
 
 
@@ -162,11 +191,12 @@ def test_a_killed_driver_leaves_no_role_and_can_be_resumed(training: tuple[Comma
 def test_an_exception_in_the_net(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def net(classes):\n    raise ValueError('no such layer')\n")
     command = Command(FASHION_MNIST, "--storage-path", tmp_path / "runs", "--set", "model.net=own:net", cwd=tmp_path)
-    assert command.wait() == 1       # refused at once: the module is not beside the experiment file
+    assert command.wait() == 1  # refused at once: the module is not beside the experiment file
     assert "own" in command.err
     experiment = tmp_path / "experiment.yaml"
-    experiment.write_text(FASHION_MNIST.read_text().replace("data/", f"{EXPERIMENTS}/data/").replace("nets:lenet",
-                                                                                                      "own:net"))
+    experiment.write_text(
+        FASHION_MNIST.read_text().replace("data/", f"{EXPERIMENTS}/data/").replace("nets:lenet", "own:net")
+    )
     command = Command(experiment, "--storage-path", tmp_path / "runs", cwd=tmp_path)
     assert command.wait() == 1
     errors = command.err.splitlines()
@@ -177,14 +207,18 @@ def test_an_exception_in_the_net(tmp_path: Path) -> None:
     assert command.left() == []
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["--set", "data.train=data/missing.rec"], "missing.rec does not exist"),
-    (["--set", "training.base_lrr=0.1"], "training.base_lr"),
-    (["--kv-store", "dist_snyc"], "dist_sync"),
-    (["--kv-store", "local"], "kvstore.type is local"),
-    (["--resume", "/nowhere"], "/nowhere"),
-    (["--address", "127.0.0.1:1"], "cannot connect to the Ray cluster at 127.0.0.1:1"),
-    (["--gpus", "0,1"], "GPU")])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "data.train=data/missing.rec"], "missing.rec does not exist"),
+        (["--set", "training.base_lrr=0.1"], "training.base_lr"),
+        (["--kv-store", "dist_snyc"], "dist_sync"),
+        (["--kv-store", "local"], "kvstore.type is local"),
+        (["--resume", "/nowhere"], "/nowhere"),
+        (["--address", "127.0.0.1:1"], "cannot connect to the Ray cluster at 127.0.0.1:1"),
+        (["--gpus", "0,1"], "GPU"),
+    ],
+)
 def test_a_users_mistake_is_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:
     command = Command(FASHION_MNIST, "--storage-path", tmp_path / "runs", *arguments, cwd=tmp_path)
     assert command.wait() == 1
@@ -242,12 +276,22 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_on_a_cluster_of_two_nodes(cluster: str, tmp_path: Path) -> None:
-    too_much = Command(FASHION_MNIST, "--address", cluster, "--num-workers", 9, "--dry-run", cwd=tmp_path,
-                       RAY_AUTH_MODE="disabled")
+    too_much = Command(
+        FASHION_MNIST, "--address", cluster, "--num-workers", 9, "--dry-run", cwd=tmp_path, RAY_AUTH_MODE="disabled"
+    )
     assert too_much.wait() == 1
     assert "8 CPU" in too_much.err
-    command = Command(FASHION_MNIST, "--address", cluster, "--storage-path", tmp_path / "runs", "--num-epochs", 1,
-                      cwd=tmp_path, RAY_AUTH_MODE="disabled")
+    command = Command(
+        FASHION_MNIST,
+        "--address",
+        cluster,
+        "--storage-path",
+        tmp_path / "runs",
+        "--num-epochs",
+        1,
+        cwd=tmp_path,
+        RAY_AUTH_MODE="disabled",
+    )
     assert command.wait() == 0, command.err
     assert "started Ray" not in command.out
     assert "the cluster has 2 nodes" in command.out

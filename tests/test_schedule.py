@@ -12,8 +12,14 @@ from raymx.training.schedule import Schedule, from_experiment
 
 
 def experiment(kvstore: str = "auto", workers: int = 1, **training: Any) -> Experiment:
-    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {"train": "a", "image_shape": [3, 8, 8]},
-           "training": training, "kvstore": {"type": kvstore}, "resources": {"workers": workers}}
+    raw = {
+        "name": "tiny",
+        "model": {"net": "alexnet", "classes": 10},
+        "data": {"train": "a", "image_shape": [3, 8, 8]},
+        "training": training,
+        "kvstore": {"type": kvstore},
+        "resources": {"workers": workers},
+    }
     return parse_experiment(raw, "/")
 
 
@@ -37,12 +43,15 @@ def test_warmup_is_linear_and_its_first_step_moves() -> None:
     assert [schedule.lr(update) for update in (0, 1, 2, 2.5, 4, 5)] == [0.0, 0.25, 0.5, 0.625, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(("training", "steps"), [
-    ({"global_batch_size": 128, "base_batch_size": 64}, 10),
-    ({"global_batch_size": 128, "base_batch_size": 64, "warmup_lengthen": False}, 5),
-    ({"global_batch_size": 32, "base_batch_size": 64}, 5),
-    ({"global_batch_size": 256, "base_batch_size": 64, "lr_rule": "sqrt"}, 10),
-])
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [
+        ({"global_batch_size": 128, "base_batch_size": 64}, 10),
+        ({"global_batch_size": 128, "base_batch_size": 64, "warmup_lengthen": False}, 5),
+        ({"global_batch_size": 32, "base_batch_size": 64}, 5),
+        ({"global_batch_size": 256, "base_batch_size": 64, "lr_rule": "sqrt"}, 10),
+    ],
+)
 def test_warmup_is_lengthened_by_the_rule(training: dict[str, Any], steps: float) -> None:
     assert from_experiment(experiment(warmup_epochs=0.5, **training), 10).warmup_steps == steps
 
@@ -50,14 +59,15 @@ def test_warmup_is_lengthened_by_the_rule(training: dict[str, Any], steps: float
 def test_async_has_a_lower_peak_and_a_longer_warmup() -> None:
     training = {"base_lr": 0.1, "warmup_epochs": 1, "async_lr_factor": 0.5, "async_warmup_factor": 3.0}
     schedule = from_experiment(experiment("dist_async", 2, **training), 10)
-    assert schedule.peak == pytest.approx(0.1 * 0.5 / 2)        # an update is one of two workers' push: half a batch
+    assert schedule.peak == pytest.approx(0.1 * 0.5 / 2)  # an update is one of two workers' push: half a batch
     assert schedule.warmup_steps == 30
     assert from_experiment(experiment("dist_sync", 2, **training), 10).peak == 0.1
 
 
 def test_cosine_falls_from_the_peak_over_the_steps_after_warmup() -> None:
     schedule = from_experiment(
-        experiment(base_lr=1.0, epochs=3, warmup_epochs=1, decay={"type": "cosine", "final_lr": 0.2}), 10)
+        experiment(base_lr=1.0, epochs=3, warmup_epochs=1, decay={"type": "cosine", "final_lr": 0.2}), 10
+    )
     assert schedule.lr(10) == schedule.lr(11) == 1.0
     assert schedule.lr(21) == pytest.approx(0.6)
     assert schedule.lr(30) > 0.2
@@ -83,8 +93,9 @@ def test_warmup_longer_than_the_run_does_not_divide_by_zero() -> None:
 
 
 def test_a_shift_is_added_to_the_updates() -> None:
-    plain, shifted = (Schedule(peak=1.0, warmup_steps=4, total_steps=20, decay="cosine", shift=shift)
-                      for shift in (0.0, -3.0))
+    plain, shifted = (
+        Schedule(peak=1.0, warmup_steps=4, total_steps=20, decay="cosine", shift=shift) for shift in (0.0, -3.0)
+    )
     assert [shifted.lr(update + 3) for update in range(30)] == [plain.lr(update) for update in range(30)]
 
 
@@ -92,13 +103,14 @@ def test_a_shift_is_added_to_the_updates() -> None:
 def test_batches_of_one_size_need_no_shift(steps_per_epoch: int) -> None:
     for updates in range(0, 50 * steps_per_epoch, max(1, steps_per_epoch // 3)):
         epoch, step = divmod(updates, steps_per_epoch)
-        schedule = from_experiment(experiment(), steps_per_epoch, updates=updates,
-                                   position_epochs=epoch + step / steps_per_epoch)
+        schedule = from_experiment(
+            experiment(), steps_per_epoch, updates=updates, position_epochs=epoch + step / steps_per_epoch
+        )
         assert schedule.shift == 0.0
 
 
 @pytest.mark.parametrize(("before", "after"), [(40, 20), (40, 60), (40, 30), (7, 3)])
-@pytest.mark.parametrize("halfway", [0.25, 1.0, 2.5])      # of warmup, at its end, in the decay
+@pytest.mark.parametrize("halfway", [0.25, 1.0, 2.5])  # of warmup, at its end, in the decay
 def test_the_rate_goes_on_over_the_epochs_when_the_batch_changes(before: int, after: int, halfway: float) -> None:
     """Steps an epoch change from ``before`` to ``after``: by epochs, the rate is that of a run with one batch size."""
     wanted = experiment(base_lr=1.0, epochs=4, warmup_epochs=1, decay={"type": "cosine", "final_lr": 0.1})
@@ -110,14 +122,17 @@ def test_the_rate_goes_on_over_the_epochs_when_the_batch_changes(before: int, af
     for step in range(round((4 - position) * after)):
         update, epochs = updates + 1 + step, position + step / after
         assert second.lr(update) == pytest.approx(always.lr(epochs * after + 1), abs=1e-9)
-    assert abs(second.lr(updates + 1) - first.lr(updates + 1)) <= 1 / min(before, after)   # one step of warmup
+    assert abs(second.lr(updates + 1) - first.lr(updates + 1)) <= 1 / min(before, after)  # one step of warmup
 
 
 def test_the_rate_follows_the_rule_when_a_run_grows_with_its_batch() -> None:
     training = {"base_lr": 0.1, "global_batch_size": 32, "base_batch_size": 32}
     for workers, peak in ((2, 0.1), (4, 0.2), (8, 0.4)):
-        wanted = parse_experiment(experiment(workers=2, **training).to_dict(), "/", {
-            "resources.workers": {"min": 2, "max": 8}, "resources.on_resize": "keep_per_worker"})
+        wanted = parse_experiment(
+            experiment(workers=2, **training).to_dict(),
+            "/",
+            {"resources.workers": {"min": 2, "max": 8}, "resources.on_resize": "keep_per_worker"},
+        )
         assert from_experiment(sized(wanted, workers), 10).peak == pytest.approx(peak)
 
 

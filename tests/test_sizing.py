@@ -23,12 +23,20 @@ def experiment(**overrides: Any) -> Experiment:
     return parse_experiment(raw, "/", {key.replace("__", "."): value for key, value in overrides.items()})
 
 
-@pytest.mark.parametrize(("overrides", "workers", "store"), [
-    ({}, 1, "device"), ({"resources__workers": 3}, 3, "dist_sync"), (ELASTIC, 2, "dist_sync"),
-    ({"resources__workers": {"min": 1, "max": 2}}, 1, "dist_sync"), ({"kvstore__type": "local"}, 1, "local"),
-    (ELASTIC | {"kvstore__type": "dist_async"}, 8, "dist_async")])
+@pytest.mark.parametrize(
+    ("overrides", "workers", "store"),
+    [
+        ({}, 1, "device"),
+        ({"resources__workers": 3}, 3, "dist_sync"),
+        (ELASTIC, 2, "dist_sync"),
+        ({"resources__workers": {"min": 1, "max": 2}}, 1, "dist_sync"),
+        ({"kvstore__type": "local"}, 1, "local"),
+        (ELASTIC | {"kvstore__type": "dist_async"}, 8, "dist_async"),
+    ],
+)
 def test_a_generation_has_one_number_of_workers_and_one_type_of_store(
-        overrides: dict[str, Any], workers: int, store: str) -> None:
+    overrides: dict[str, Any], workers: int, store: str
+) -> None:
     wanted = experiment(**overrides)
     found = sized(wanted, workers)
     assert (found.resources.workers, found.kvstore.type, rules.resolved_store_type(found)) == (workers, store, store)
@@ -37,8 +45,9 @@ def test_a_generation_has_one_number_of_workers_and_one_type_of_store(
     assert parse_experiment(found.to_dict(), "/") == found == sized(found, workers)
 
 
-@pytest.mark.parametrize(("batch", "workers", "expected"), [(128, 2, 128), (128, 3, 192), (128, 8, 512), (5, 3, 8),
-                                                            (2, 8, 8), (3, 3, 4)])
+@pytest.mark.parametrize(
+    ("batch", "workers", "expected"), [(128, 2, 128), (128, 3, 192), (128, 8, 512), (5, 3, 8), (2, 8, 8), (3, 3, 4)]
+)
 def test_keep_per_worker_grows_the_batch_with_the_workers(batch: int, workers: int, expected: int) -> None:
     found = sized(experiment(**GROWING, training__global_batch_size=batch), workers)
     assert (found.training.global_batch_size, found.training.base_batch_size) == (expected, batch)
@@ -75,36 +84,59 @@ def test_a_size_that_is_not_allowed(overrides: dict[str, Any], workers: int) -> 
 
 # Resuming
 
-FREE = {"resources__standby": False, "resources__resize_cooldown_s": 1, "failures": {"max": 0, "stall_timeout_s": 5},
-        "checkpoint__every_steps": None, "checkpoint__every_s": 1, "report__disp_batches": 3}
+FREE = {
+    "resources__standby": False,
+    "resources__resize_cooldown_s": 1,
+    "failures": {"max": 0, "stall_timeout_s": 5},
+    "checkpoint__every_steps": None,
+    "checkpoint__every_s": 1,
+    "report__disp_batches": 3,
+}
 
 
-@pytest.mark.parametrize(("before", "now"), [
-    ({}, {}), ({}, FREE), (FREE, ELASTIC | {"kvstore__type": "device", "resources__workers": 1}),
-    ({"resources__workers": 2}, {"resources__workers": 5}), ({"resources__workers": 2}, ELASTIC),
-    (ELASTIC, {"resources__workers": 2}), (ELASTIC, {"resources__workers": {"min": 1, "max": 3}}),
-    (ELASTIC, {"resources__workers": 1, "kvstore__type": "dist_sync"}),    # what auto was
-    (ASYNC | {"resources__workers": 1}, ASYNC | {"resources__workers": 4}),
-    (GROWING, GROWING | {"resources__workers": {"min": 2, "max": 3}}),
-    (GROWING, GROWING | {"resources__workers": 2}),
-])
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({}, {}),
+        ({}, FREE),
+        (FREE, ELASTIC | {"kvstore__type": "device", "resources__workers": 1}),
+        ({"resources__workers": 2}, {"resources__workers": 5}),
+        ({"resources__workers": 2}, ELASTIC),
+        (ELASTIC, {"resources__workers": 2}),
+        (ELASTIC, {"resources__workers": {"min": 1, "max": 3}}),
+        (ELASTIC, {"resources__workers": 1, "kvstore__type": "dist_sync"}),  # what auto was
+        (ASYNC | {"resources__workers": 1}, ASYNC | {"resources__workers": 4}),
+        (GROWING, GROWING | {"resources__workers": {"min": 2, "max": 3}}),
+        (GROWING, GROWING | {"resources__workers": 2}),
+    ],
+)
 def test_what_does_not_change_what_is_computed_may_change(before: dict[str, Any], now: dict[str, Any]) -> None:
     assert resume_problems(experiment(**before), experiment(**now)) == []
 
 
-@pytest.mark.parametrize(("before", "now", "expected"), [
-    ({}, {"training__base_lr": 0.3}, "training.base_lr was 0.05 and is 0.3"),
-    ({}, {"training__optimizer": {"name": "sgd", "momentum": 0.9}}, "training.optimizer.momentum was None and is 0.9"),
-    ({}, {"checkpoint__keep_best": 3}, "checkpoint.keep_best was 2 and is 3"),
-    ({}, {"resources__cpus_per_worker": 2}, "resources.cpus_per_worker was 1 and is 2"),
-    (ELASTIC, GROWING, "resources.on_resize was 'keep_global' and is 'keep_per_worker'"),
-    ({}, {"resources__workers": 2}, "kvstore.type was device (auto, 1 worker) and is dist_sync (auto, 2 workers)"),
-    (ELASTIC, {"resources__workers": 1}, "kvstore.type was dist_sync (auto, 2 to 8 workers) and is device (auto, 1 "
-     "worker): set it to dist_sync"),
-    (ELASTIC, ELASTIC | {"kvstore__type": "dist_async"}, "and is dist_async (dist_async, 2 to 8 workers)"),
-    (GROWING, GROWING | {"resources__workers": {"min": 3, "max": 8}}, "was for 2 workers and is for 3"),
-    (GROWING, GROWING | {"resources__workers": 4}, "training.global_batch_size was for 2 workers and is for 4"),
-])
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ({}, {"training__base_lr": 0.3}, "training.base_lr was 0.05 and is 0.3"),
+        (
+            {},
+            {"training__optimizer": {"name": "sgd", "momentum": 0.9}},
+            "training.optimizer.momentum was None and is 0.9",
+        ),
+        ({}, {"checkpoint__keep_best": 3}, "checkpoint.keep_best was 2 and is 3"),
+        ({}, {"resources__cpus_per_worker": 2}, "resources.cpus_per_worker was 1 and is 2"),
+        (ELASTIC, GROWING, "resources.on_resize was 'keep_global' and is 'keep_per_worker'"),
+        ({}, {"resources__workers": 2}, "kvstore.type was device (auto, 1 worker) and is dist_sync (auto, 2 workers)"),
+        (
+            ELASTIC,
+            {"resources__workers": 1},
+            "kvstore.type was dist_sync (auto, 2 to 8 workers) and is device (auto, 1 worker): set it to dist_sync",
+        ),
+        (ELASTIC, ELASTIC | {"kvstore__type": "dist_async"}, "and is dist_async (dist_async, 2 to 8 workers)"),
+        (GROWING, GROWING | {"resources__workers": {"min": 3, "max": 8}}, "was for 2 workers and is for 3"),
+        (GROWING, GROWING | {"resources__workers": 4}, "training.global_batch_size was for 2 workers and is for 4"),
+    ],
+)
 def test_everything_else_must_be_as_it_was(before: dict[str, Any], now: dict[str, Any], expected: str) -> None:
     (problem,) = resume_problems(experiment(**before), experiment(**now))
     assert expected in problem

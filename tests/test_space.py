@@ -14,8 +14,13 @@ TWO_BIT = {"type": "2bit", "threshold": 0.5}
 
 
 def experiment(space: dict[str, Any], **sweep: Any) -> Experiment:
-    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {"train": "a", "image_shape": [3, 8, 8]},
-           "training": {"global_batch_size": 64, "seed": 7}, "sweep": {"space": space, **sweep}}
+    raw = {
+        "name": "tiny",
+        "model": {"net": "alexnet", "classes": 10},
+        "data": {"train": "a", "image_shape": [3, 8, 8]},
+        "training": {"global_batch_size": 64, "seed": 7},
+        "sweep": {"space": space, **sweep},
+    }
     return parse_experiment(raw, "/")
 
 
@@ -28,18 +33,21 @@ def test_no_axis_is_one_point() -> None:
 
 
 def test_a_grid_is_every_combination() -> None:
-    space = Space(experiment({"precision.dtype": grid("float32", "float64"),
-                              "kvstore.compression": grid("none", TWO_BIT)}))
+    space = Space(
+        experiment({"precision.dtype": grid("float32", "float64"), "kvstore.compression": grid("none", TWO_BIT)})
+    )
     assert space.points() == [
         {"precision.dtype": "float32", "kvstore.compression": "none"},
         {"precision.dtype": "float32", "kvstore.compression": "2bit 0.5"},
         {"precision.dtype": "float64", "kvstore.compression": "none"},
-        {"precision.dtype": "float64", "kvstore.compression": "2bit 0.5"}]
+        {"precision.dtype": "float64", "kvstore.compression": "2bit 0.5"},
+    ]
 
 
 def test_what_is_drawn_is_the_same_for_every_point_of_the_grid() -> None:
-    space = Space(experiment({"training.base_lr": {"loguniform": [0.01, 0.3]}, "kvstore.type": grid("auto", "device")},
-                             samples=3))
+    space = Space(
+        experiment({"training.base_lr": {"loguniform": [0.01, 0.3]}, "kvstore.type": grid("auto", "device")}, samples=3)
+    )
     points = space.points()
     assert len(points) == 6
     rates = {kind: [p["training.base_lr"] for p in points if p["kvstore.type"] == kind] for kind in ("auto", "device")}
@@ -50,14 +58,17 @@ def test_what_is_drawn_is_the_same_for_every_point_of_the_grid() -> None:
 
 
 def test_random_draws_from_grids_too_and_never_a_point_twice() -> None:
-    points = Space(experiment({"kvstore.type": grid("auto", "device"), "training.epochs": grid(1, 2)}, search="random",
-                              samples=10)).points()
+    points = Space(
+        experiment({"kvstore.type": grid("auto", "device"), "training.epochs": grid(1, 2)}, search="random", samples=10)
+    ).points()
     assert len(points) == 4
     assert len({tuple(point.values()) for point in points}) == 4
 
 
-@pytest.mark.parametrize(("axis", "low", "high", "kind"), [
-    ({"uniform": [0.001, 1]}, 0.001, 1, float), ({"loguniform": [1e-5, 1]}, 1e-5, 1, float)])
+@pytest.mark.parametrize(
+    ("axis", "low", "high", "kind"),
+    [({"uniform": [0.001, 1]}, 0.001, 1, float), ({"loguniform": [1e-5, 1]}, 1e-5, 1, float)],
+)
 def test_ranges(axis: dict[str, Any], low: float, high: float, kind: type) -> None:
     values = [p["training.base_lr"] for p in Space(experiment({"training.base_lr": axis}, samples=50)).points()]
     assert all(isinstance(value, kind) and low <= value <= high for value in values)
@@ -71,8 +82,9 @@ def test_whole_numbers() -> None:
 
 
 def test_an_experiment_of_a_point() -> None:
-    space = Space(experiment({"kvstore.compression": grid("none", TWO_BIT),
-                              "training.base_lr": {"uniform": [0.1, 0.2]}}))
+    space = Space(
+        experiment({"kvstore.compression": grid("none", TWO_BIT), "training.base_lr": {"uniform": [0.1, 0.2]}})
+    )
     made = space.at({"kvstore.compression": "2bit 0.5", "training.base_lr": 0.15}, repeat=2)
     assert made.kvstore.compression.type == "2bit"
     assert made.kvstore.compression.threshold == 0.5
@@ -100,10 +112,22 @@ def test_a_trial_gets_its_experiment_out_of_its_config() -> None:
     assert (none.training.epochs, gpus) == (1, 0)
 
 
-@pytest.mark.parametrize(("value", "expected"), [
-    ("float32", "float32"), (64, "64"), (0.5, "0.5"), (True, "true"), (None, "null"), (TWO_BIT, "2bit 0.5"),
-    ({"min": 2, "max": 8}, "2:8"), ({"type": "none"}, "none"), ([0.1, 2], "[0.1, 2]"),
-    ({"name": "adam", "beta1": 0.9, "wd": 0.1}, "adam beta1=0.9 wd=0.1"), ({"all": {}}, "all={}")])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("float32", "float32"),
+        (64, "64"),
+        (0.5, "0.5"),
+        (True, "true"),
+        (None, "null"),
+        (TWO_BIT, "2bit 0.5"),
+        ({"min": 2, "max": 8}, "2:8"),
+        ({"type": "none"}, "none"),
+        ([0.1, 2], "[0.1, 2]"),
+        ({"name": "adam", "beta1": 0.9, "wd": 0.1}, "adam beta1=0.9 wd=0.1"),
+        ({"all": {}}, "all={}"),
+    ],
+)
 def test_labels(value: object, expected: str) -> None:
     assert label(value) == expected
 
@@ -112,29 +136,50 @@ def test_a_point_in_words() -> None:
     assert in_words({"precision.dtype": "float16", "batch_lr": "64"}) == "dtype float16, batch_lr 64"
 
 
-@pytest.mark.parametrize(("space", "sweep", "message"), [
-    ({"precision.dtype": grid("flot16")}, {}, "sweep.space.precision.dtype: precision.dtype is \"flot16\""),
-    ({"precision.dtyp": grid("float16")}, {}, "did you mean precision.dtype?"),
-    ({"training.base_lr": {"uniform": [0, 1]}}, {}, "training.base_lr is 0"),
-    ({"kvstore.compression": grid("none"), "kvstore.compression.type": grid("none")}, {}, "sets the second too"),
-    ({"batch_lr": grid(1), "training.global_batch_size": grid(1)}, {}, "batch size of its own"),
-    ({"training.seed": grid(1, 2)}, {"repeats": 2}, "leave one of them out"),
-    ({"checkpoint.every_s": grid(1)}, {}, "no axis"),
-    ({"training.epochs": grid(1, 1)}, {}, "a value twice"),
-    ({"training.epochs": grid(1, 2)}, {"search": "bohb", "repeats": 2}, "bohb follows each trial's own result"),
-    ({"training.epochs": grid(1, 2)}, {"search": "bohb", "scheduler": "asha"}, "bohb goes with hyperband"),
-    ({"training.epochs": grid(1, 2)}, {"search": "optuna", "scheduler": "pbt"}, "pbt chooses settings itself"),
-    ({"training.epochs": grid(1, 2)}, {"scheduler": "pbt", "max_concurrent_trials": 2}, "sweep.max_concurrent_trials"),
-    ({"training.epochs": grid(1, 2)}, {"scheduler": "hyperband", "max_share": 0.5}, "sweep.max_share is 0.5")])
+@pytest.mark.parametrize(
+    ("space", "sweep", "message"),
+    [
+        ({"precision.dtype": grid("flot16")}, {}, 'sweep.space.precision.dtype: precision.dtype is "flot16"'),
+        ({"precision.dtyp": grid("float16")}, {}, "did you mean precision.dtype?"),
+        ({"training.base_lr": {"uniform": [0, 1]}}, {}, "training.base_lr is 0"),
+        ({"kvstore.compression": grid("none"), "kvstore.compression.type": grid("none")}, {}, "sets the second too"),
+        ({"batch_lr": grid(1), "training.global_batch_size": grid(1)}, {}, "batch size of its own"),
+        ({"training.seed": grid(1, 2)}, {"repeats": 2}, "leave one of them out"),
+        ({"checkpoint.every_s": grid(1)}, {}, "no axis"),
+        ({"training.epochs": grid(1, 1)}, {}, "a value twice"),
+        ({"training.epochs": grid(1, 2)}, {"search": "bohb", "repeats": 2}, "bohb follows each trial's own result"),
+        ({"training.epochs": grid(1, 2)}, {"search": "bohb", "scheduler": "asha"}, "bohb goes with hyperband"),
+        ({"training.epochs": grid(1, 2)}, {"search": "optuna", "scheduler": "pbt"}, "pbt chooses settings itself"),
+        (
+            {"training.epochs": grid(1, 2)},
+            {"scheduler": "pbt", "max_concurrent_trials": 2},
+            "sweep.max_concurrent_trials",
+        ),
+        ({"training.epochs": grid(1, 2)}, {"scheduler": "hyperband", "max_share": 0.5}, "sweep.max_share is 0.5"),
+    ],
+)
 def test_what_no_sweep_can_be(space: dict[str, Any], sweep: dict[str, Any], message: str) -> None:
     with pytest.raises(ExperimentError) as error:
         Space(experiment(space, **sweep)).check()
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("axis", [
-    [1, 2], {"grid": []}, {"grid": 1}, {"grid": [1], "choice": [1]}, {"log": [1, 2]}, {"uniform": [2, 1]},
-    {"uniform": [1]}, {"uniform": [1, "2"]}, {"loguniform": [0, 1]}, {"randint": [1, 2.5]}, {}])
+@pytest.mark.parametrize(
+    "axis",
+    [
+        [1, 2],
+        {"grid": []},
+        {"grid": 1},
+        {"grid": [1], "choice": [1]},
+        {"log": [1, 2]},
+        {"uniform": [2, 1]},
+        {"uniform": [1]},
+        {"uniform": [1, "2"]},
+        {"loguniform": [0, 1]},
+        {"randint": [1, 2.5]},
+        {},
+    ],
+)
 def test_what_no_axis_can_be(axis: object) -> None:
     with pytest.raises(ExperimentError, match=r"^sweep\.space\.training\.epochs is "):
         experiment({"training.epochs": axis})

@@ -40,23 +40,38 @@ def check(row: dict[str, Any], workers: int, asynchronous: bool = False) -> None
     assert row["train_loss"] > 0
 
 
-@pytest.mark.parametrize(("store", "servers", "compression"), [
-    *itertools.product(DIST, [1, 2], [{"type": "none"}, TWO_BIT])])
+@pytest.mark.parametrize(
+    ("store", "servers", "compression"), [*itertools.product(DIST, [1, 2], [{"type": "none"}, TWO_BIT])]
+)
 def test_dist(trial: TrialByHand, store: str, servers: int, compression: dict[str, Any]) -> None:
-    row = trial.begin(experiment(kvstore__type=store, kvstore__servers=servers,
-                                 kvstore__compression=compression)).step()
+    row = trial.begin(
+        experiment(kvstore__type=store, kvstore__servers=servers, kvstore__compression=compression)
+    ).step()
     check(row, workers=2, asynchronous="async" in store)
     parameters = 431_080
     assert row["bytes_pulled"] == 2 * 4 * parameters
     assert row["bytes_pushed"] == (2 * 4 * parameters if compression is not TWO_BIT else 2 * 107_788)  # 2 bits each
 
 
-@pytest.mark.parametrize(("store", "devices", "compression"), [
-    ("local", 1, {"type": "none"}), ("local", 2, {"type": "none"}), ("device", 1, {"type": "none"}),
-    ("device", 2, {"type": "none"}), ("device", 2, TWO_BIT)])
+@pytest.mark.parametrize(
+    ("store", "devices", "compression"),
+    [
+        ("local", 1, {"type": "none"}),
+        ("local", 2, {"type": "none"}),
+        ("device", 1, {"type": "none"}),
+        ("device", 2, {"type": "none"}),
+        ("device", 2, TWO_BIT),
+    ],
+)
 def test_one_worker(trial: TrialByHand, store: str, devices: int, compression: dict[str, Any]) -> None:
-    row = trial.begin(experiment(kvstore__type=store, resources__workers=1, resources__cpu_devices_per_worker=devices,
-                                 kvstore__compression=compression)).step()
+    row = trial.begin(
+        experiment(
+            kvstore__type=store,
+            resources__workers=1,
+            resources__cpu_devices_per_worker=devices,
+            kvstore__compression=compression,
+        )
+    ).step()
     check(row, workers=1)
     assert row["bytes_pushed"] == row["bytes_pulled"] == 0
 
@@ -64,6 +79,12 @@ def test_one_worker(trial: TrialByHand, store: str, devices: int, compression: d
 @pytest.mark.parametrize("store", ["dist_sync", "dist_sync_device", "device"])
 def test_optimizer_in_the_workers(trial: TrialByHand, store: str) -> None:
     workers = 1 if store == "device" else 2
-    row = trial.begin(experiment(kvstore__type=store, kvstore__update_on_kvstore=False, resources__workers=workers,
-                                 resources__cpu_devices_per_worker=2)).step()
+    row = trial.begin(
+        experiment(
+            kvstore__type=store,
+            kvstore__update_on_kvstore=False,
+            resources__workers=workers,
+            resources__cpu_devices_per_worker=2,
+        )
+    ).step()
     check(row, workers)

@@ -209,9 +209,7 @@ def test_what_a_worker_decodes_itself_is_bitwise_what_a_stream_gives(
         assert (mine.images.dtype, mine.labels.shape) == (theirs.images.dtype, theirs.labels.shape)
 
 
-def test_early_close_leaves_no_running_task(
-    stream_ray: None, small_tasks: None, records: RecordSet
-) -> None:
+def test_early_close_leaves_no_running_task(stream_ray: None, small_tasks: None, records: RecordSet) -> None:
     rows = plan_rows(1, 0) * 50
     iterator = batches(records, rows, PLAIN)
     next(iterator)

@@ -14,13 +14,16 @@ from here import FASHION_MNIST, SMALL, Here
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
+
 def test_the_run_outlives_its_client(here: Here) -> None:
     """With no cluster it starts one; the client is killed as soon as it has submitted."""
-    code = (f"import raymx, os, signal\n"
-            f"exp = raymx.Experiment.from_yaml({str(FASHION_MNIST)!r}).override(\n"
-            f"    training={{'epochs': 2}}, resources={{'workers': 2}})\n"
-            f"print('id', raymx.submit(exp, storage_path={str(here.storage)!r}).id, flush=True)\n"
-            f"os.kill(os.getpid(), signal.SIGKILL)\n")
+    code = (
+        f"import raymx, os, signal\n"
+        f"exp = raymx.Experiment.from_yaml({str(FASHION_MNIST)!r}).override(\n"
+        f"    training={{'epochs': 2}}, resources={{'workers': 2}})\n"
+        f"print('id', raymx.submit(exp, storage_path={str(here.storage)!r}).id, flush=True)\n"
+        f"os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
     process = here.python(code, start_new_session=True)
     out, err = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, err
@@ -66,12 +69,16 @@ def test_stop_saves_and_leaves_nothing(here: Here) -> None:
     assert Path(view["summary"]["parameters"]).exists()
     assert "had ended before" in here.submit("stop", run_id).stdout
 
-    before = max(row["epoch"] for row in json.loads(here.run(
-        f"import raymx; print(raymx.attach({run_id!r}).results().to_json(orient='records'))")))
+    before = max(
+        row["epoch"]
+        for row in json.loads(
+            here.run(f"import raymx; print(raymx.attach({run_id!r}).results().to_json(orient='records'))")
+        )
+    )
     again = here.submitted("--num-epochs", 500, "--resume", view["path"])
     more = here.until(again, lambda view: view["trials"] and view["trials"][0]["epoch"] > before + 1)
     assert more["path"] == view["path"]
-    assert more["rows"] > 2     # those of before too
+    assert more["rows"] > 2  # those of before too
     here.submit("stop", again)
 
 
@@ -89,15 +96,18 @@ def test_the_command_line(here: Here) -> None:
 
 def test_a_run_that_fails(here: Here, tmp_path: Path) -> None:
     """Where it is known only on the cluster: the exit code, the message, and that of result()."""
-    done = here.submit(FASHION_MNIST, *SMALL, "--set", "resources.cpus_per_worker=99", "--storage-path", here.storage,
-                       "-f")
+    done = here.submit(
+        FASHION_MNIST, *SMALL, "--set", "resources.cpus_per_worker=99", "--storage-path", here.storage, "-f"
+    )
     assert done.returncode == 1
     run_id = re.findall(r"submitted (\S+)", done.stdout)[0]
     error = here.view(run_id)["error"]
     assert error.startswith("The cluster cannot hold this experiment.")
     assert "lower resources.cpus_per_worker" in error
-    code = (f"import raymx\ntry:\n    raymx.attach({run_id!r}).result()\n"
-            "except raymx.errors.TrainingError as error:\n    print(error)")
+    code = (
+        f"import raymx\ntry:\n    raymx.attach({run_id!r}).result()\n"
+        "except raymx.errors.TrainingError as error:\n    print(error)"
+    )
     assert here.run("import raymx.errors\n" + code).strip() == error
     assert here.submit("logs", "nonsense").stderr.startswith("raymx: error: nonsense is not a job of http://")
     assert not here.roles()
@@ -150,6 +160,8 @@ assert len(run.results(by="epoch")) == 2
 def test_attach_after_the_cluster_is_gone(here: Here) -> None:
     run_id = here.submitted("--num-epochs", 1)
     path = here.run(f"import raymx; run = raymx.attach({run_id!r}); run.wait(); print(run.path)").strip()
-    code = (f"import raymx; run = raymx.attach({path!r}, address='http://127.0.0.1:9')\n"
-            "print(run.state, len(run.results()))")
+    code = (
+        f"import raymx; run = raymx.attach({path!r}, address='http://127.0.0.1:9')\n"
+        "print(run.state, len(run.results()))"
+    )
     assert here.run(code).split() == ["finished", "1"]

@@ -27,8 +27,18 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Host]]:
     with lan(tmp_path_factory.mktemp("hosts"), 2) as made:
         head, client = made
         head.run([RAY, "get-auth-token", "--generate"], START_TIMEOUT_S)
-        head.run([RAY, "start", "--head", f"--node-ip-address={head.address}", "--num-cpus=4",
-                  f"--dashboard-host={head.address}"], START_TIMEOUT_S, {**TOKEN, **PATH})
+        head.run(
+            [
+                RAY,
+                "start",
+                "--head",
+                f"--node-ip-address={head.address}",
+                "--num-cpus=4",
+                f"--dashboard-host={head.address}",
+            ],
+            START_TIMEOUT_S,
+            {**TOKEN, **PATH},
+        )
         (client.home / ".ray").mkdir()
         yield made
 
@@ -43,8 +53,9 @@ def test_through_the_dashboard_alone(hosts: list[Host]) -> None:
 
     (client.home / ".ray" / "auth_token").write_text((head.home / ".ray" / "auth_token").read_text())
     environment = {**TOKEN, **PATH}
-    relative = client.run([*SUBMIT, *experiment, "--address", address, "--storage-path", "runs"], 60, environment,
-                          check=False)
+    relative = client.run(
+        [*SUBMIT, *experiment, "--address", address, "--storage-path", "runs"], 60, environment, check=False
+    )
     assert "--storage-path runs is relative, and the cluster" in relative.stderr
     done = client.run([*SUBMIT, *experiment, "--address", address, "--follow"], 200, environment)
     run_id = re.findall(r"submitted (\S+)", done.stdout)[0]
@@ -54,9 +65,11 @@ def test_through_the_dashboard_alone(hosts: list[Host]) -> None:
     shown = client.run([*SUBMIT, "results", run_id, "--address", address], 60, environment).stdout
     assert "validation_accuracy" in shown
     assert len(shown.splitlines()) == 3
-    code = (f"import raymx, raymx.errors\nrun = raymx.attach({run_id!r}, {address!r})\n"
-            "print(run.result()['best']['epoch'], run.path)\n"
-            "try:\n    run.best()\nexcept raymx.errors.JobError as error:\n    print(error)")
+    code = (
+        f"import raymx, raymx.errors\nrun = raymx.attach({run_id!r}, {address!r})\n"
+        "print(run.result()['best']['epoch'], run.path)\n"
+        "try:\n    run.best()\nexcept raymx.errors.JobError as error:\n    print(error)"
+    )
     seen = client.run([sys.executable, "-c", code], 60, environment).stdout
     assert f"/ray_results/{run_id} on the cluster" in seen
     assert "cannot be read from here: submit with a storage_path that both can read" in seen

@@ -22,9 +22,9 @@ from raymx.data.pack import pack_arrays
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
-MANY = int(os.environ.get("RAYMX_SWEEP_TRIALS", "30"))     # 200 is a long test
-STUDENT_975 = {1: 12.706205, 2: 4.302653}       # from a printed table
-NETS = '''
+MANY = int(os.environ.get("RAYMX_SWEEP_TRIALS", "30"))  # 200 is a long test
+STUDENT_975 = {1: 12.706205, 2: 4.302653}  # from a printed table
+NETS = """
 import os
 import time
 
@@ -40,7 +40,7 @@ def mlp(classes, broken=False, broken_for_seed=0, pause_s=0.0):
     net = nn.HybridSequential()
     net.add(nn.Flatten(), nn.Dense(16, activation="tanh"), nn.Dense(classes))
     return net
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -51,21 +51,38 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = numbers.integers(0, 4, 256)
     images = (numbers.random((256, 8, 8, 1)) * 60).astype(np.uint8)
     for image, label in zip(images, labels, strict=True):
-        image[2 * label:2 * label + 2] += 150
+        image[2 * label : 2 * label + 2] += 150
     pack_arrays(images[:192], labels[:192], made / "train.rec")
     pack_arrays(images[192:], labels[192:], made / "val.rec")
     (made / "nets.py").write_text(NETS)
     return made
 
 
-def command(folder: Path, tmp_path: Path, space: dict[str, Any], *arguments: object, epochs: int = 2,
-            options: dict[str, Any] | None = None, environment: dict[str, str] | None = None, **sweep: Any) -> Command:
+def command(
+    folder: Path,
+    tmp_path: Path,
+    space: dict[str, Any],
+    *arguments: object,
+    epochs: int = 2,
+    options: dict[str, Any] | None = None,
+    environment: dict[str, str] | None = None,
+    **sweep: Any,
+) -> Command:
     """A sweep that has started; its runs are in ``tmp_path/runs``."""
     experiment = {
-        "name": "tiny", "model": {"net": "nets:mlp", "classes": 4, "options": options or {}},
-        "data": {"train": "train.rec", "validation": "val.rec", "image_shape": [1, 8, 8], "mean": 60, "std": 60,
-                 "cpus": 1},
-        "training": {"epochs": epochs, "global_batch_size": 64, "base_lr": 0.3}, "sweep": {"space": space, **sweep}}
+        "name": "tiny",
+        "model": {"net": "nets:mlp", "classes": 4, "options": options or {}},
+        "data": {
+            "train": "train.rec",
+            "validation": "val.rec",
+            "image_shape": [1, 8, 8],
+            "mean": 60,
+            "std": 60,
+            "cpus": 1,
+        },
+        "training": {"epochs": epochs, "global_batch_size": 64, "base_lr": 0.3},
+        "sweep": {"space": space, **sweep},
+    }
     path = folder / f"{tmp_path.name}.yaml"
     path.write_text(yaml.safe_dump(experiment))
     return Command(path, "--storage-path", tmp_path / "runs", *arguments, cwd=tmp_path, **(environment or {}))
@@ -92,9 +109,18 @@ def table_of(run: Path) -> list[dict[str, Any]]:
 
 def test_the_example_and_its_report(tmp_path: Path) -> None:
     """A smaller form of the example sweep; what its report says follows from results.parquet."""
-    made = Command(EXPERIMENTS / "sweep_fashion_mnist.yaml", "--storage-path", tmp_path / "runs", "--num-epochs", 2,
-                   "--set", "sweep.space.batch_lr={grid: [256]}", "--set", "data.train=data/fashion_mnist_val.rec",
-                   cwd=tmp_path)
+    made = Command(
+        EXPERIMENTS / "sweep_fashion_mnist.yaml",
+        "--storage-path",
+        tmp_path / "runs",
+        "--num-epochs",
+        2,
+        "--set",
+        "sweep.space.batch_lr={grid: [256]}",
+        "--set",
+        "data.train=data/fashion_mnist_val.rec",
+        cwd=tmp_path,
+    )
     assert made.wait(280) == 0, made.err
     assert "skipped 2 cells: precision.dtype is float16: MXNet cannot compute in float16 without a GPU" in made.out
     run = the_run(tmp_path / "runs")
@@ -105,31 +131,49 @@ def test_the_example_and_its_report(tmp_path: Path) -> None:
         best = max(row["validation_accuracy"] for row in trial["rows"])
         np.testing.assert_allclose(
             [found["best"], found["samples_per_sec"], found["cpu_s"], found["bytes_pushed"], found["peak_rate"]],
-            [best, trial["rows"][1]["samples_per_sec"], 6 * trial["wall_s"], trial["rows"][1]["bytes_pushed"],
-             trial["peak_lr"]])
+            [
+                best,
+                trial["rows"][1]["samples_per_sec"],
+                6 * trial["wall_s"],
+                trial["rows"][1]["bytes_pushed"],
+                trial["peak_lr"],
+            ],
+        )
     keys = ["kvstore.type", "kvstore.compression"]
     cells: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for found, trial in zip(findings["trials"], table, strict=True):
         cells.setdefault(tuple(trial[key] for key in keys), []).append((found["best"], found["samples_per_sec"]))
     means = {key: np.mean(values, axis=0) for key, values in cells.items()}
     for cell in findings["cells"]:
-        np.testing.assert_allclose([cell["objective"], cell["samples_per_sec"]],
-                                   means[tuple(cell["axes"][key] for key in keys)])
+        np.testing.assert_allclose(
+            [cell["objective"], cell["samples_per_sec"]], means[tuple(cell["axes"][key] for key in keys)]
+        )
     deviation = np.sqrt(np.mean([np.var([one for one, _ in values], ddof=1) for values in cells.values()]))
     assert findings["noise"]["objective_sd"] == pytest.approx(deviation)
     effects = {(one["axis"], one["label"]): one for one in findings["effects"]}
-    assert set(effects) == {("kvstore.type", "dist_async"), ("kvstore.compression", "2bit 0.5"),
-                            ("kvstore.compression", "2bit 0.05")}
+    assert set(effects) == {
+        ("kvstore.type", "dist_async"),
+        ("kvstore.compression", "2bit 0.5"),
+        ("kvstore.compression", "2bit 0.05"),
+    }
     for (axis, label), effect in effects.items():
         at = keys.index(axis)
-        pairs = [(mean, means[(*key[:at], effect["against"], *key[at + 1:])]) for key, mean in means.items()
-                 if key[at] == label]
-        for name, values in (("objective", [one[0] - other[0] for one, other in pairs]),
-                             ("speed", [np.log(one[1] / other[1]) for one, other in pairs])):
+        pairs = [
+            (mean, means[(*key[:at], effect["against"], *key[at + 1 :])])
+            for key, mean in means.items()
+            if key[at] == label
+        ]
+        for name, values in (
+            ("objective", [one[0] - other[0] for one, other in pairs]),
+            ("speed", [np.log(one[1] / other[1]) for one, other in pairs]),
+        ):
             half = STUDENT_975[len(pairs) - 1] * np.std(values, ddof=1) / np.sqrt(len(pairs))
             expected = np.mean(values) + np.array([0, -half, half])
-            np.testing.assert_allclose([effect[name][end] for end in ("mean", "low", "high")],
-                                       expected if name == "objective" else np.exp(expected), rtol=1e-6)
+            np.testing.assert_allclose(
+                [effect[name][end] for end in ("mean", "low", "high")],
+                expected if name == "objective" else np.exp(expected),
+                rtol=1e-6,
+            )
 
 
 def test_a_grid_with_cells_that_cannot_run(folder: Path, tmp_path: Path) -> None:
@@ -169,7 +213,7 @@ def test_a_trial_that_fails_is_run_again_when_asked(folder: Path, tmp_path: Path
     assert ["this net is broken" in (one["error"] or "") for one in records(run)].count(True) == 1
     mark.write_text("")
     again = Command("--resume", run, cwd=tmp_path)
-    assert again.wait() == 1        # not asked to run it again
+    assert again.wait() == 1  # not asked to run it again
     retried = Command("--resume", run, "--retry-failed", cwd=tmp_path)
     assert retried.wait() == 0, retried.err
     assert [one["state"] for one in records(run)] == ["finished", "finished"]
@@ -190,7 +234,7 @@ def test_interrupted_and_resumed(folder: Path, tmp_path: Path) -> None:
     assert again.left() == []
     found = records(run)
     assert [one["state"] for one in found] == ["finished"] * 3
-    assert found[0]["ended"] == first[0]["ended"]      # it was not run again
+    assert found[0]["ended"] == first[0]["ended"]  # it was not run again
     assert [[epoch for epoch in epochs_of(one) if epoch == int(epoch)] for one in found] == [[1, 2]] * 3
 
 
@@ -209,25 +253,45 @@ def test_pbt_clones_the_best(folder: Path, tmp_path: Path) -> None:
     found = records(the_run(tmp_path / "runs"))
     assert [one["state"] for one in found] == ["finished"] * 4
     assert [epochs_of(one) for one in found] == [[1, 2, 3, 4]] * 4
-    configs = [{json.loads(line)["config"]["point"]["axes"]["training.base_lr"] for line in
-                (one["folder"] / "result.json").read_text().splitlines()} for one in found]
-    assert any(len(rates) > 1 for rates in configs)         # one was cloned
+    configs = [
+        {
+            json.loads(line)["config"]["point"]["axes"]["training.base_lr"]
+            for line in (one["folder"] / "result.json").read_text().splitlines()
+        }
+        for one in found
+    ]
+    assert any(len(rates) > 1 for rates in configs)  # one was cloned
 
 
 @long_form
 def test_pbt_goes_on_without_a_trial_that_fails(folder: Path, tmp_path: Path) -> None:
-    made = command(folder, tmp_path, {"training.base_lr": grid(0.1, 0.2)}, epochs=3, scheduler="pbt", repeats=2,
-                   options={"broken_for_seed": 2})
+    made = command(
+        folder,
+        tmp_path,
+        {"training.base_lr": grid(0.1, 0.2)},
+        epochs=3,
+        scheduler="pbt",
+        repeats=2,
+        options={"broken_for_seed": 2},
+    )
     assert made.wait() == 1
     assert "2 of 4 trials failed" in made.err
     assert {(one["seed"], one["state"]) for one in records(the_run(tmp_path / "runs"))} == {
-        (1, "finished"), (2, "failed")}
+        (1, "finished"),
+        (2, "failed"),
+    }
 
 
 @pytest.mark.parametrize("scheduler", [pytest.param("hyperband", marks=long_form), "pbt"])
 def test_a_sweep_that_pauses_trials_is_resumed(folder: Path, tmp_path: Path, scheduler: str) -> None:
-    made = command(folder, tmp_path, {"training.base_lr": grid(0.1, 0.2, 0.3)}, epochs=3, scheduler=scheduler,
-                   options={"pause_s": 1.5})
+    made = command(
+        folder,
+        tmp_path,
+        {"training.base_lr": grid(0.1, 0.2, 0.3)},
+        epochs=3,
+        scheduler=scheduler,
+        options={"pause_s": 1.5},
+    )
     wait_until(lambda: len(list((tmp_path / "runs").glob("*/Trial_*/checkpoint_*"))) >= 4, 120, "some epochs")
     made.process.send_signal(signal.SIGINT)
     assert made.wait() == 130, made.err
@@ -271,8 +335,19 @@ def test_two_sweeps_on_one_cluster(folder: Path, tmp_path: Path, cluster: str) -
     space, both = {"training.base_lr": grid(0.1, 0.2, 0.3)}, []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        both.append(command(folder, tmp_path / name, space, "--address", cluster, epochs=3, options={"pause_s": 2.0},
-                            environment={"RAY_AUTH_MODE": "disabled"}, yield_after_s=2))
+        both.append(
+            command(
+                folder,
+                tmp_path / name,
+                space,
+                "--address",
+                cluster,
+                epochs=3,
+                options={"pause_s": 2.0},
+                environment={"RAY_AUTH_MODE": "disabled"},
+                yield_after_s=2,
+            )
+        )
     for one in both:
         assert one.wait(240) == 0, one.err
     first, second = (records(the_run(tmp_path / name / "runs")) for name in ("one", "two"))

@@ -16,8 +16,14 @@ from raymx.trials import Record
 
 NOW = 1000.0
 EXPERIMENT = parse_experiment(
-    {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {"train": "a", "image_shape": [3, 8, 8]},
-     "training": {"epochs": 4}}, "/")
+    {
+        "name": "tiny",
+        "model": {"net": "alexnet", "classes": 10},
+        "data": {"train": "a", "image_shape": [3, 8, 8]},
+        "training": {"epochs": 4},
+    },
+    "/",
+)
 
 
 def record(trial_id: str, **changes: Any) -> Record:
@@ -35,7 +41,7 @@ def board(**changes: Any) -> Board:
 def text_of(shown: Board) -> str:
     console = Console(file=io.StringIO(), width=150)
     console.print(as_rich(shown, NOW))
-    return console.file.getvalue()      # type: ignore[attr-defined]
+    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_trials_and_what_is_left() -> None:
@@ -44,12 +50,12 @@ def test_trials_and_what_is_left() -> None:
     shown.trial(record("t_00001"))
     shown.row({"trial_id": "t_00000", "epoch": 4, "samples_per_sec": 1234.0, "validation_accuracy": 0.5})
     shown.progress("t_00001", {"epoch": 1, "step": 5, "steps": 10, "samples_per_sec": 2000.0})
-    assert shown.left_s(NOW) == 40 + 2 * 80         # of the one that runs, and of two that have not begun
+    assert shown.left_s(NOW) == 40 + 2 * 80  # of the one that runs, and of two that have not begun
     text = text_of(shown)
     assert "finished" in text
     assert "0.5000" in text
     assert "1.5/4" in text
-    assert "67 s" in text                           # of trial 1: 1.5 epochs took 40 s, 2.5 are left
+    assert "67 s" in text  # of trial 1: 1.5 epochs took 40 s, 2.5 are left
     assert "1 of 4 trials ended, 1 running; about 3 min left" in text
 
 
@@ -62,9 +68,15 @@ def test_the_best_value_counts_by_mode() -> None:
         assert shown.lines["a"].best == best
 
 
-@pytest.mark.parametrize(("row", "flag"), [
-    ({"train_loss": math.nan}, "loss is NaN"), ({"train_loss": math.inf}, "loss is NaN"),
-    ({"train_loss": 1.0, "validation_accuracy": 0.11}, "at chance"), ({"validation_accuracy": 0.5}, "")])
+@pytest.mark.parametrize(
+    ("row", "flag"),
+    [
+        ({"train_loss": math.nan}, "loss is NaN"),
+        ({"train_loss": math.inf}, "loss is NaN"),
+        ({"train_loss": 1.0, "validation_accuracy": 0.11}, "at chance"),
+        ({"validation_accuracy": 0.5}, ""),
+    ],
+)
 def test_flags(row: dict[str, float], flag: str) -> None:
     shown = board()
     shown.trial(record("a"))

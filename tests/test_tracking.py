@@ -28,17 +28,20 @@ from raymx.space import trial_config
 
 
 def experiment_with(**trackers: str) -> Experiment:
-    return load_experiment(EXPERIMENTS / "fashion_mnist.yaml",
-                           {f"tracking.{name}": value for name, value in trackers.items()})
+    return load_experiment(
+        EXPERIMENTS / "fashion_mnist.yaml", {f"tracking.{name}": value for name, value in trackers.items()}
+    )
 
 
 def config_of(experiment: Experiment, axes: Any = None, cell: int = 0, repeat: int = 0) -> dict[str, Any]:
     """A trial's config, as the driver makes it."""
-    return trial_config(experiment, UserDict(experiment.to_dict()), "run",
-                        point={"axes": axes or {}, "cell": cell, "repeat": repeat})
+    return trial_config(
+        experiment, UserDict(experiment.to_dict()), "run", point={"axes": axes or {}, "cell": cell, "repeat": repeat}
+    )
 
 
 # What is logged
+
 
 def test_parameters_are_the_axes_and_the_main_settings() -> None:
     axes = {"kvstore.compression": "2bit 0.5", "training.base_lr": 0.031}
@@ -46,7 +49,7 @@ def test_parameters_are_the_axes_and_the_main_settings() -> None:
     assert {**found, **axes, "cell": 4, "repeat": 1} == found
     assert found["training.optimizer.name"] == "sgd"
     assert found["resources.workers"] == 2
-    assert "kvstore.compression.type" not in found          # the axis says it
+    assert "kvstore.compression.type" not in found  # the axis says it
     assert all(isinstance(value, str | int | float) for value in found.values())
 
 
@@ -56,15 +59,26 @@ def test_parameters_of_an_elastic_run_are_flat() -> None:
 
 
 def test_metrics_are_the_numbers_of_a_row() -> None:
-    row = {"epoch": 1, "train_loss": math.nan, "samples_per_sec": np.float32(8), "steps": np.int64(3), "done": False,
-           "nodes": "10.0.0.1", "worker_samples_per_sec": [4.0], "config": {"lr": 1}, "pid": 77, "loss_scale": None}
+    row = {
+        "epoch": 1,
+        "train_loss": math.nan,
+        "samples_per_sec": np.float32(8),
+        "steps": np.int64(3),
+        "done": False,
+        "nodes": "10.0.0.1",
+        "worker_samples_per_sec": [4.0],
+        "config": {"lr": 1},
+        "pid": 77,
+        "loss_scale": None,
+    }
     found = tracking.metrics(row)
     assert math.isnan(found.pop("train_loss"))
     assert found == {"epoch": 1.0, "samples_per_sec": 8.0, "steps": 3.0}
 
 
-def test_a_relative_sqlite_path_starts_from_the_working_directory(tmp_path: Path,
-                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_sqlite_path_starts_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert tracking.mlflow_uri("sqlite:///runs/mlflow.db") == f"sqlite:///{tmp_path}/runs/mlflow.db"
     assert tracking.mlflow_uri(f"sqlite:///{tmp_path}/a.db") == f"sqlite:///{tmp_path}/a.db"
@@ -73,17 +87,23 @@ def test_a_relative_sqlite_path_starts_from_the_working_directory(tmp_path: Path
 
 # What is refused
 
+
 def test_without_trackers_nothing_is_needed() -> None:
     tracking.check(experiment_with())
     assert tracking.callbacks(experiment_with(), "run") == []
 
 
-@pytest.mark.parametrize(("trackers", "said"), [
-    ({"mlflow": "sqlite:///mlflow.db"}, 'it needs mlflow and sqlalchemy: pip install "raymx[mlflow]"'),
-    ({"mlflow": "https://host"}, 'it needs mlflow: pip install "raymx[mlflow]"'),
-    ({"wandb": "leaves"}, 'it needs wandb: pip install "raymx[wandb]"')])
-def test_a_package_that_is_missing_is_named(trackers: dict[str, str], said: str,
-                                            monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("trackers", "said"),
+    [
+        ({"mlflow": "sqlite:///mlflow.db"}, 'it needs mlflow and sqlalchemy: pip install "raymx[mlflow]"'),
+        ({"mlflow": "https://host"}, 'it needs mlflow: pip install "raymx[mlflow]"'),
+        ({"wandb": "leaves"}, 'it needs wandb: pip install "raymx[wandb]"'),
+    ],
+)
+def test_a_package_that_is_missing_is_named(
+    trackers: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ExperimentError) as caught:
         tracking.check(experiment_with(**trackers))
@@ -93,8 +113,11 @@ def test_a_package_that_is_missing_is_named(trackers: dict[str, str], said: str,
 
 def test_uris_that_cannot_be_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
-    for uri, said in (("mlruns", "it must be a tracking URI"), ("file:///tmp/mlruns", "it must be a tracking URI"),
-                      (f"sqlite:///{tmp_path}/no/mlflow.db", f"the folder {tmp_path}/no does not exist")):
+    for uri, said in (
+        ("mlruns", "it must be a tracking URI"),
+        ("file:///tmp/mlruns", "it must be a tracking URI"),
+        (f"sqlite:///{tmp_path}/no/mlflow.db", f"the folder {tmp_path}/no does not exist"),
+    ):
         with pytest.raises(ExperimentError, match=said):
             tracking.check(experiment_with(mlflow=uri))
 
@@ -153,6 +176,7 @@ def test_wandb_needs_a_key_and_its_server(tmp_path: Path, monkeypatch: pytest.Mo
 
 # MLflow, with a trial of a test's own making: no Ray runs
 
+
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URI of an SQLite file in an empty working directory, which must stay empty but for it."""
@@ -184,8 +208,10 @@ def logged(uri: str) -> list[Any]:
 def history(uri: str, run: Any, metric: str) -> list[tuple[int, float]]:
     from mlflow import MlflowClient
 
-    return [(point.step, point.value) for point in
-            MlflowClient(tracking.mlflow_uri(uri)).get_metric_history(run.info.run_id, metric)]
+    return [
+        (point.step, point.value)
+        for point in MlflowClient(tracking.mlflow_uri(uri)).get_metric_history(run.info.run_id, metric)
+    ]
 
 
 def row(iteration: int, **columns: Any) -> dict[str, Any]:
@@ -215,8 +241,9 @@ def test_what_pbt_changes_is_in_a_tag(store: str) -> None:
     assert (run.data.params["training.base_lr"], run.data.tags["training.base_lr"]) == ("0.1", "0.2")
 
 
-def test_a_server_that_fails_costs_no_row(store: str, monkeypatch: pytest.MonkeyPatch,
-                                          caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_fails_costs_no_row(
+    store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     from raymx import tracking_callbacks
 
     callback, trial = mlflow_callback(store), trial_with()
@@ -237,13 +264,15 @@ def test_a_server_that_fails_costs_no_row(store: str, monkeypatch: pytest.Monkey
         callback.log_trial_end(trial)
     assert [record.getMessage() for record in caplog.records if record.name.startswith("raymx")] == [
         f"MLflow at {tracking.mlflow_uri(store)} fails, and is tried again every 0 s; training goes on: "
-        "ConnectionError: the server is away"]
+        "ConnectionError: the server is away"
+    ]
     (run,) = logged(store)
     assert (run.info.status, history(store, run, "epoch")) == ("FINISHED", [(1, 1.0), (2, 2.0)])
 
 
-def test_a_server_that_stays_away_is_told_at_the_end(store: str, monkeypatch: pytest.MonkeyPatch,
-                                                     caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_stays_away_is_told_at_the_end(
+    store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     callback, trial = mlflow_callback(store), trial_with()
     tries: list[int] = []
 
@@ -254,7 +283,7 @@ def test_a_server_that_stays_away_is_told_at_the_end(store: str, monkeypatch: py
     monkeypatch.setattr(callback.mlflow_util, "_get_client", client)
     for iteration in (1, 2, 3):
         callback.log_trial_result(iteration, trial, row(iteration))
-    assert len(tries) == 1                  # a server that hangs must not hold up every row
+    assert len(tries) == 1  # a server that hangs must not hold up every row
     callback.on_experiment_end([trial])
     assert len(tries) == 2
     assert "lacks rows of 1 trial;" in caplog.text
@@ -269,8 +298,10 @@ def test_a_database_that_cannot_be_used_is_one_error(store: str) -> None:
 
 # Runs of Tune
 
+
 def stub() -> type[tune.Trainable]:
     """A class made here: Ray's processes cannot import this module."""
+
     class Stub(tune.Trainable):
         """Three rows, the second with NaN; the third does not come where the axis ``fails`` is true."""
 
@@ -281,8 +312,13 @@ def stub() -> type[tune.Trainable]:
             self._rows += 1
             if self._rows == 3 and self.config["point"]["axes"]["fails"]:
                 raise RuntimeError("on purpose")
-            return {"epoch": self._rows, "train_loss": math.nan if self._rows == 2 else 1 / self._rows,
-                    "worker_samples_per_sec": [3.0, 4.0], "nodes": "127.0.0.1", "done": self._rows == 3}
+            return {
+                "epoch": self._rows,
+                "train_loss": math.nan if self._rows == 2 else 1 / self._rows,
+                "worker_samples_per_sec": [3.0, 4.0],
+                "nodes": "127.0.0.1",
+                "done": self._rows == 3,
+            }
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
             Path(checkpoint_dir, "rows").write_text(str(self._rows))
@@ -292,8 +328,13 @@ def stub() -> type[tune.Trainable]:
 
 def run_stub(tmp_path: Path, callbacks: list[Any], fails: list[bool]) -> Any:
     config = config_of(experiment_with(), axes={"fails": tune.grid_search(fails)})
-    tuner = tune.Tuner(stub(), param_space=config, run_config=tune.RunConfig(
-        name="fashion_mnist_2026", storage_path=str(tmp_path / "results"), verbose=0, callbacks=callbacks))
+    tuner = tune.Tuner(
+        stub(),
+        param_space=config,
+        run_config=tune.RunConfig(
+            name="fashion_mnist_2026", storage_path=str(tmp_path / "results"), verbose=0, callbacks=callbacks
+        ),
+    )
     return tuner.fit()
 
 
@@ -310,10 +351,10 @@ def test_a_sweep_in_mlflow_and_tensorboard(store: str, tmp_path: Path, ray_clust
     (_, first), (_, second), (_, third) = history(store, run, "train_loss")
     assert (first, math.isnan(second), third) == (1.0, True, pytest.approx(1 / 3))
     assert not {"worker_samples_per_sec", "nodes", "done", "pid", "config/gpus_per_worker"} & set(run.data.metrics)
-    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "results"}       # no mlruns
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "results"}  # no mlruns
     scalars = tensorboard(Path(next(result for result in results if not result.error).path))
     assert scalars["ray/tune/epoch"] == [1.0, 2.0, 3.0]
-    assert scalars["ray/tune/train_loss"] == [1.0, pytest.approx(1 / 3)]                # Tune leaves NaN out
+    assert scalars["ray/tune/train_loss"] == [1.0, pytest.approx(1 / 3)]  # Tune leaves NaN out
 
 
 def tensorboard(folder: Path) -> dict[str, list[float]]:
@@ -324,9 +365,9 @@ def tensorboard(folder: Path) -> dict[str, list[float]]:
     data, scalars = path.read_bytes(), defaultdict(list)
     while data:
         (length,) = struct.unpack_from("<Q", data)
-        for value in Event.FromString(data[12:12 + length]).summary.value:
+        for value in Event.FromString(data[12 : 12 + length]).summary.value:
             scalars[value.tag].append(value.simple_value)
-        data = data[16 + length:]
+        data = data[16 + length :]
     return scalars
 
 

@@ -37,11 +37,17 @@ def trial(ray_cluster: None) -> Iterator[TrialByHand]:
 def with_loop(loop: str, workers: int = 2, store: str = "dist_sync", **sections: Any) -> Any:
     """An experiment around a loop of tests/loops.py."""
     raw: dict[str, Any] = {
-        "name": "own_loop", "model": {"net": "resnet18_v1", "classes": 10},
-        "data": {"train": str(EXPERIMENTS / "data" / "fashion_mnist_val.rec"),
-                 "validation": str(EXPERIMENTS / "data" / "fashion_mnist_val.rec"), "image_shape": [1, 28, 28]},
+        "name": "own_loop",
+        "model": {"net": "resnet18_v1", "classes": 10},
+        "data": {
+            "train": str(EXPERIMENTS / "data" / "fashion_mnist_val.rec"),
+            "validation": str(EXPERIMENTS / "data" / "fashion_mnist_val.rec"),
+            "image_shape": [1, 28, 28],
+        },
         "training": {"global_batch_size": workers, "base_lr": 0.1, "loop": f"loops:{loop}"},
-        "kvstore": {"type": store}, "resources": {"workers": workers}}
+        "kvstore": {"type": store},
+        "resources": {"workers": workers},
+    }
     for section, keys in sections.items():
         raw[section] = raw.get(section, {}) | keys
     return parse_experiment(raw, str(TESTS))
@@ -57,15 +63,26 @@ COMPRESSED = [[0.5, -0.5, 0.0, 0.0], [0.5, -0.5, 0.5, 0.0], [0.5, -0.5, 0.0, 0.0
 @pytest.mark.parametrize("store", ["dist_sync", "dist_sync_device"])
 def test_two_bit_gives_exact_values(trial: TrialByHand, store: str) -> None:
     """One worker pushes [.6, -.6, .3, -.01] three times at threshold 0.5; what is left is carried over."""
-    trial.begin(with_loop("push_fixed", workers=1, store=store, kvstore={
-        "type": store, "compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False}))
+    trial.begin(
+        with_loop(
+            "push_fixed",
+            workers=1,
+            store=store,
+            kvstore={"type": store, "compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False},
+        )
+    )
     for expected in COMPRESSED:
         np.testing.assert_allclose(values(trial.step()), expected, atol=1e-7)
 
 
 def test_two_bit_adds_up_over_workers(trial: TrialByHand) -> None:
-    trial.begin(with_loop("push_fixed", workers=2, kvstore={
-        "compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False}))
+    trial.begin(
+        with_loop(
+            "push_fixed",
+            workers=2,
+            kvstore={"compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False},
+        )
+    )
     for expected in COMPRESSED:
         np.testing.assert_allclose(values(trial.step()), 2 * np.array(expected), atol=1e-7)
 
@@ -73,23 +90,36 @@ def test_two_bit_adds_up_over_workers(trial: TrialByHand) -> None:
 @pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
 def test_two_bit_reaches_the_servers_optimizer(trial: TrialByHand, store: str) -> None:
     """Weights start at 0, the rate is 0.1 (async 0.075), B is 1."""
-    trial.begin(with_loop("push_fixed", workers=1, store=store, kvstore={
-        "type": store, "compression": {"type": "2bit", "threshold": 0.5}}))
+    trial.begin(
+        with_loop(
+            "push_fixed",
+            workers=1,
+            store=store,
+            kvstore={"type": store, "compression": {"type": "2bit", "threshold": 0.5}},
+        )
+    )
     rate = 0.1 * (0.75 if store == "dist_async" else 1.0)
     for step in range(3):
-        expected = -rate * np.sum(COMPRESSED[:step + 1], axis=0)
+        expected = -rate * np.sum(COMPRESSED[: step + 1], axis=0)
         np.testing.assert_allclose(values(trial.step()), expected, atol=1e-6)
 
 
 def test_two_bit_between_two_devices(trial: TrialByHand) -> None:
-    trial.begin(with_loop("push_fixed", workers=1, resources={"workers": 1, "cpu_devices_per_worker": 2}, kvstore={
-        "type": "device", "compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False}))
+    trial.begin(
+        with_loop(
+            "push_fixed",
+            workers=1,
+            resources={"workers": 1, "cpu_devices_per_worker": 2},
+            kvstore={"type": "device", "compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False},
+        )
+    )
     for expected in COMPRESSED:
         np.testing.assert_allclose(values(trial.step()), 2 * np.array(expected), atol=1e-7)
 
 
-@pytest.mark.parametrize(("store", "update_on_kvstore"), [
-    ("dist_sync", True), ("dist_sync", False), ("device", True), ("device", False)])
+@pytest.mark.parametrize(
+    ("store", "update_on_kvstore"), [("dist_sync", True), ("dist_sync", False), ("device", True), ("device", False)]
+)
 def test_rates_and_multipliers_reach_the_optimizer(trial: TrialByHand, store: str, update_on_kvstore: bool) -> None:
     """Warmup over four steps, lr_mult 2 and 0, wd_mult 3, and a rate by hand, on the servers and elsewhere.
 
@@ -97,10 +127,22 @@ def test_rates_and_multipliers_reach_the_optimizer(trial: TrialByHand, store: st
     optimizer divides by B.
     """
     workers = 1 if store == "device" else 2
-    trial.begin(with_loop("rates", workers=workers, store=store, training={
-        "global_batch_size": 250, "base_lr": 100.0, "warmup_epochs": 1.0, "epochs": 9,
-        "loop": "loops:rates", "optimizer": {"name": "sgd", "wd": 0.0001}},
-        kvstore={"type": store, "update_on_kvstore": update_on_kvstore}))
+    trial.begin(
+        with_loop(
+            "rates",
+            workers=workers,
+            store=store,
+            training={
+                "global_batch_size": 250,
+                "base_lr": 100.0,
+                "warmup_epochs": 1.0,
+                "epochs": 9,
+                "loop": "loops:rates",
+                "optimizer": {"name": "sgd", "wd": 0.0001},
+            },
+            kvstore={"type": store, "update_on_kvstore": update_on_kvstore},
+        )
+    )
     decayed = 1.0
     for rate in (25.0, 50.0, 75.0, 100.0, 100.0, 0.5):
         row = trial.step()
@@ -113,18 +155,33 @@ def test_rates_and_multipliers_reach_the_optimizer(trial: TrialByHand, store: st
 
 
 def test_a_users_own_loop_trains(trial: TrialByHand) -> None:
-    trial.begin(with_loop("plain_gluon", model={"net": "own_nets:small", "classes": 10}, training={
-        "epochs": 2, "global_batch_size": 64, "base_lr": 0.1, "loop": "loops:plain_gluon"}))
+    trial.begin(
+        with_loop(
+            "plain_gluon",
+            model={"net": "own_nets:small", "classes": 10},
+            training={"epochs": 2, "global_batch_size": 64, "base_lr": 0.1, "loop": "loops:plain_gluon"},
+        )
+    )
     rows = trial.run()
     assert [row["epoch"] for row in rows] == [1, 2]
     assert rows[-1]["validation_accuracy"] > 0.5
-    assert rows[-1]["validated"] == 1000        # every record once, over both workers
+    assert rows[-1]["validated"] == 1000  # every record once, over both workers
     assert rows[-1]["samples_per_sec"] > 0
 
 
 def test_the_default_loop_with_a_users_net_loss_and_metric(trial: TrialByHand) -> None:
-    trial.begin(with_loop("", training={"global_batch_size": 64, "base_lr": 0.1, "loop": "default"}, model={
-        "net": "own_nets:small", "classes": 10, "loss": "own_nets:half_loss", "metric": "own_nets:confidence"}))
+    trial.begin(
+        with_loop(
+            "",
+            training={"global_batch_size": 64, "base_lr": 0.1, "loop": "default"},
+            model={
+                "net": "own_nets:small",
+                "classes": 10,
+                "loss": "own_nets:half_loss",
+                "metric": "own_nets:confidence",
+            },
+        )
+    )
     row = trial.step()
     assert 0.1 < row["validation_confidence"] < 1.0
     assert row["train_loss"] > 0
@@ -133,20 +190,33 @@ def test_the_default_loop_with_a_users_net_loss_and_metric(trial: TrialByHand) -
 @pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
 def test_weights_in_a_layout_of_onednns_own_reach_the_servers(trial: TrialByHand, store: str) -> None:
     """The net has run one image before its keys are made; each validation changes the layout again."""
-    trial.begin(with_loop("", store=store, model={"net": "own_nets:convolution", "classes": 10}, training={
-        "epochs": 2, "global_batch_size": 64, "base_lr": 0.1, "loop": "default"}))
+    trial.begin(
+        with_loop(
+            "",
+            store=store,
+            model={"net": "own_nets:convolution", "classes": 10},
+            training={"epochs": 2, "global_batch_size": 64, "base_lr": 0.1, "loop": "default"},
+        )
+    )
     rows = trial.run()
     assert [row["epoch"] for row in rows] == [1, 2]
     assert rows[-1]["validation_accuracy"] > 0.3
 
 
-@pytest.mark.parametrize(("net", "reason"), [
-    ("not_hybrid", "it is a Block and no HybridBlock"), ("breaks_hybrid", "asnumpy"), ("cheats", "differ")])
+@pytest.mark.parametrize(
+    ("net", "reason"),
+    [("not_hybrid", "it is a Block and no HybridBlock"), ("breaks_hybrid", "asnumpy"), ("cheats", "differ")],
+)
 def test_a_net_that_cannot_be_hybridized_trains_with_a_warning(trial: TrialByHand, net: str, reason: str) -> None:
     from raymx.cluster.board import Board
 
-    trial.begin(with_loop("", training={"epochs": 1, "global_batch_size": 64, "base_lr": 0.1, "loop": "default"},
-                          model={"net": f"own_nets:{net}", "classes": 10}))
+    trial.begin(
+        with_loop(
+            "",
+            training={"epochs": 1, "global_batch_size": 64, "base_lr": 0.1, "loop": "default"},
+            model={"net": f"own_nets:{net}", "classes": 10},
+        )
+    )
     assert trial.step()["validation_accuracy"] > 0.2
     warnings = Board(trial.run_id).read("default")["warnings"]
     assert any("runs without hybridize" in text and reason in text for text in warnings), warnings
@@ -197,11 +267,15 @@ def test_stopped_in_an_epoch_and_resumed_is_bitwise_the_same(trial: TrialByHand,
 
 @pytest.mark.parametrize("optimizer", [{"name": "adam"}, {"name": "sgd", "momentum": 0.9}])
 @pytest.mark.parametrize("update_on_kvstore", [True, False])
-def test_optimizer_state_survives_a_restore(trial: TrialByHand, tmp_path: Path, optimizer: dict[str, Any],
-                                            update_on_kvstore: bool) -> None:
-    experiment = with_loop("", training={"epochs": 2, "global_batch_size": 250, "base_lr": 0.01, "loop": "default",
-                                         "optimizer": optimizer}, model={"net": "own_nets:small", "classes": 10},
-                           kvstore={"type": "dist_sync", "servers": 2, "update_on_kvstore": update_on_kvstore})
+def test_optimizer_state_survives_a_restore(
+    trial: TrialByHand, tmp_path: Path, optimizer: dict[str, Any], update_on_kvstore: bool
+) -> None:
+    experiment = with_loop(
+        "",
+        training={"epochs": 2, "global_batch_size": 250, "base_lr": 0.01, "loop": "default", "optimizer": optimizer},
+        model={"net": "own_nets:small", "classes": 10},
+        kvstore={"type": "dist_sync", "servers": 2, "update_on_kvstore": update_on_kvstore},
+    )
     trial.begin(experiment).step()
     trial.save(tmp_path)
     expected = trial.step()
@@ -214,13 +288,18 @@ SAID = {"Worker": "worker [01] died", "Server": "server 0 died", "KVScheduler": 
 
 def test_killed_roles_are_replaced_and_nothing_else_changes(trial: TrialByHand) -> None:
     """One after the other, each within an epoch: the same figures as undisturbed, to the bit."""
-    experiment = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {
-        "model.net": "nets:mlp", "training.epochs": 4, "checkpoint.every_steps": 10, "resources.standby": False})
+    experiment = load_experiment(
+        EXPERIMENTS / "fashion_mnist.yaml",
+        {"model.net": "nets:mlp", "training.epochs": 4, "checkpoint.every_steps": 10, "resources.standby": False},
+    )
     undisturbed = trial.begin(experiment).run()
     rows = trial.begin(experiment).run({epoch: partial(trial.kill, role) for epoch, role in enumerate(SAID, 1)})
     for note, (epoch, said) in zip(trial.notes(), enumerate(SAID.values(), 1), strict=True):
-        assert re.match(f"{said}: process .* was killed or crashed: went on with 2 workers in [0-9.]+ s, "
-                        f"from epoch {epoch} step [1-4]0", note), note
+        assert re.match(
+            f"{said}: process .* was killed or crashed: went on with 2 workers in [0-9.]+ s, "
+            f"from epoch {epoch} step [1-4]0",
+            note,
+        ), note
     assert [row["restarts"] for row in rows] == [0, 1, 2, 3]
     for before, after in zip(undisturbed, rows, strict=True):
         for name in ("train_samples", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy"):
@@ -228,13 +307,17 @@ def test_killed_roles_are_replaced_and_nothing_else_changes(trial: TrialByHand) 
 
 
 def test_a_standby_takes_the_part_of_a_killed_role_and_another_is_started(trial: TrialByHand) -> None:
-    trial.begin(load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {
-        "model.net": "nets:mlp", "training.epochs": 1000, "resources.standby": True}))
+    trial.begin(
+        load_experiment(
+            EXPERIMENTS / "fashion_mnist.yaml",
+            {"model.net": "nets:mlp", "training.epochs": 1000, "resources.standby": True},
+        )
+    )
     first = step_until_all_stand_by(trial, 8)
     trial.kill("Server")
     trial.step()
     trial.step()
-    assert len(first & set(trial.roles())) == 4         # those that stood by: now they train
+    assert len(first & set(trial.roles())) == 4  # those that stood by: now they train
     assert len(step_until_all_stand_by(trial, 8) - first) == 4
     trial.begin(with_loop("push_fixed", resources={"workers": 2, "standby": False})).step()
 
@@ -248,9 +331,13 @@ def step_until_all_stand_by(trial: TrialByHand, count: int) -> set[int]:
 
 
 def test_an_error_in_one_worker_names_the_users_line(trial: TrialByHand) -> None:
-    trial.begin(with_loop("fails_at_step_three", training={"global_batch_size": 64,
-                                                           "loop": "loops:fails_at_step_three"},
-                          model={"net": "own_nets:small", "classes": 10}))
+    trial.begin(
+        with_loop(
+            "fails_at_step_three",
+            training={"global_batch_size": 64, "loop": "loops:fails_at_step_three"},
+            model={"net": "own_nets:small", "classes": 10},
+        )
+    )
     with pytest.raises(TrainingError) as failure:
         trial.step()
     assert "worker 1 of 2: ValueError: the third step went wrong" in str(failure.value)
@@ -259,17 +346,30 @@ def test_an_error_in_one_worker_names_the_users_line(trial: TrialByHand) -> None
     assert "(the same error came twice in a row at the same place: it will not get better)" in str(failure.value)
 
 
-@pytest.mark.parametrize(("loop", "note"), [
-    ("fails_once", r"worker 1 of 2: OSError: the file server is away: went on with 2 workers in "),
-    ("hangs_once", r"worker 1 .*did not move for 3 s \(failures.stall_timeout_s\); the stacks of all workers are in ")])
+@pytest.mark.parametrize(
+    ("loop", "note"),
+    [
+        ("fails_once", r"worker 1 of 2: OSError: the file server is away: went on with 2 workers in "),
+        (
+            "hangs_once",
+            r"worker 1 .*did not move for 3 s \(failures.stall_timeout_s\); the stacks of all workers are in ",
+        ),
+    ],
+)
 def test_an_error_or_a_stall_that_does_not_come_again_is_survived(
-        trial: TrialByHand, tmp_path: Path, loop: str, note: str) -> None:
-    trial.begin(with_loop(loop, training={"epochs": 1, "global_batch_size": 250, "loop": f"loops:{loop}"},
-                          model={"net": "resnet18_v1", "classes": 10, "options": {"mark": str(tmp_path / "mark")}},
-                          failures={"max": 1, "stall_timeout_s": 3.0}))
+    trial: TrialByHand, tmp_path: Path, loop: str, note: str
+) -> None:
+    trial.begin(
+        with_loop(
+            loop,
+            training={"epochs": 1, "global_batch_size": 250, "loop": f"loops:{loop}"},
+            model={"net": "resnet18_v1", "classes": 10, "options": {"mark": str(tmp_path / "mark")}},
+            failures={"max": 1, "stall_timeout_s": 3.0},
+        )
+    )
     row = trial.step()
     assert row["restarts"] == 1
-    assert row["moved"] == pytest.approx(4 * -0.1 * 2 / 250, rel=1e-4)      # four steps of two workers, none twice
+    assert row["moved"] == pytest.approx(4 * -0.1 * 2 / 250, rel=1e-4)  # four steps of two workers, none twice
     found = re.search(note, trial.notes()[-1].replace("worker 0 and ", ""))
     assert found, trial.notes()
     if loop == "hangs_once":
@@ -280,9 +380,16 @@ def test_an_error_or_a_stall_that_does_not_come_again_is_survived(
 
 def test_masters_of_float16_weights_are_saved_and_restored(trial: TrialByHand, tmp_path: Path) -> None:
     """The weight moves by less than float16 can tell, but the master on the server knows."""
-    experiment = with_loop("push_half", training={
-        "epochs": 1, "global_batch_size": 2, "base_lr": 0.1, "loop": "loops:push_half",
-        "optimizer": {"name": "sgd", "momentum": 0.9, "multi_precision": True}})
+    experiment = with_loop(
+        "push_half",
+        training={
+            "epochs": 1,
+            "global_batch_size": 2,
+            "base_lr": 0.1,
+            "loop": "loops:push_half",
+            "optimizer": {"name": "sgd", "momentum": 0.9, "multi_precision": True},
+        },
+    )
     trial.begin(experiment).step()
     saved = trial.save(tmp_path / "one")
     (master,) = saved.optimizer.masters.values()
@@ -293,15 +400,25 @@ def test_masters_of_float16_weights_are_saved_and_restored(trial: TrialByHand, t
 
 
 def test_an_error_of_the_optimizer_on_a_server_ends_the_trial(trial: TrialByHand) -> None:
-    trial.begin(with_loop("push_fixed", training={"global_batch_size": 2, "loop": "loops:push_fixed",
-                                                  "optimizer": {"name": "loops:Exploding"}}))
+    trial.begin(
+        with_loop(
+            "push_fixed",
+            training={"global_batch_size": 2, "loop": "loops:push_fixed", "optimizer": {"name": "loops:Exploding"}},
+        )
+    )
     with pytest.raises(TrainingError, match="this optimizer has a bug"):
         trial.run()
 
 
 def test_an_error_of_the_optimizer_in_the_store_of_a_worker_ends_the_trial(trial: TrialByHand) -> None:
-    trial.begin(with_loop("push_fixed", workers=1, store="device", training={
-        "global_batch_size": 2, "loop": "loops:push_fixed", "optimizer": {"name": "loops:Exploding"}}))
+    trial.begin(
+        with_loop(
+            "push_fixed",
+            workers=1,
+            store="device",
+            training={"global_batch_size": 2, "loop": "loops:push_fixed", "optimizer": {"name": "loops:Exploding"}},
+        )
+    )
     with pytest.raises(TrainingError, match="this optimizer has a bug"):
         trial.run()
 
@@ -309,9 +426,13 @@ def test_an_error_of_the_optimizer_in_the_store_of_a_worker_ends_the_trial(trial
 def test_servers_refuse_commands_from_the_network(trial: TrialByHand, tmp_path: Path) -> None:
     from raymx.cluster.board import Board
 
-    trial.begin(with_loop("sends_a_command", model={"net": "resnet18_v1", "classes": 10, "options": {
-        "path": str(tmp_path / "executed")}}))
-    assert trial.step()["moved"] == pytest.approx(-0.1)     # the optimizer is the one that came through Ray
+    trial.begin(
+        with_loop(
+            "sends_a_command",
+            model={"net": "resnet18_v1", "classes": 10, "options": {"path": str(tmp_path / "executed")}},
+        )
+    )
+    assert trial.step()["moved"] == pytest.approx(-0.1)  # the optimizer is the one that came through Ray
     assert not (tmp_path / "executed").exists()
     assert any("server 0 refused commands [0]" in text for text in Board(trial.run_id).read("default")["warnings"])
 
@@ -351,12 +472,17 @@ def write_records(path: Path, bad: tuple[int, ...] = ()) -> str:
 def test_bad_records_are_skipped_counted_and_said(trial: TrialByHand, tmp_path: Path) -> None:
     from raymx.cluster.board import Board
 
-    data = {"train": write_records(tmp_path / "some.rec", bad=(3, 8)), "validation": None, "on_bad_record": "skip",
-            "label_width": "auto", "augment": {"rand_mirror": True}}
+    data = {
+        "train": write_records(tmp_path / "some.rec", bad=(3, 8)),
+        "validation": None,
+        "on_bad_record": "skip",
+        "label_width": "auto",
+        "augment": {"rand_mirror": True},
+    }
     trial.begin(with_loop("reads", data=data, training={"epochs": 2, "global_batch_size": 4, "loop": "loops:reads"}))
     for row in (trial.step(), trial.step()):
         assert (row["labels"], row["bad_records"], row["width"]) == (sum(range(12)) - 3 - 8, 2, 3)
-        assert row["flags"] == 2 * 3        # each worker, each of three steps
+        assert row["flags"] == 2 * 3  # each worker, each of three steps
     warnings = Board(trial.run_id).read("default")["warnings"]
     assert sum("bad record" in text and "some.rec" in text for text in warnings) >= 1
 
@@ -397,10 +523,15 @@ def test_workers_that_find_different_files_are_named() -> None:
 def test_tcp_and_servers_of_their_own(ray_cluster: None) -> None:
     """Where Unix sockets do not reach: ports, on the node's address; servers in bundles of their own."""
     by_hand = TrialByHand([{"CPU": 1}, {"CPU": 2}, {"CPU": 2}, {"CPU": 1}, {"CPU": 1}])
-    kvstore = {"type": "dist_sync", "servers": 2, "server_placement": "dedicated", "unix_sockets": False,
-               "env": {"all": {"PS_VERBOSE": 0}}}
+    kvstore = {
+        "type": "dist_sync",
+        "servers": 2,
+        "server_placement": "dedicated",
+        "unix_sockets": False,
+        "env": {"all": {"PS_VERBOSE": 0}},
+    }
     try:
-        for _ in range(2):      # cold, then warm
+        for _ in range(2):  # cold, then warm
             assert len(values(by_hand.begin(with_loop("push_fixed", kvstore=kvstore)).step())) == 4
     finally:
         by_hand.close()
@@ -420,8 +551,12 @@ def test_roles_are_bound_to_cores_of_their_own_where_there_are_enough(ray_cluste
 
     def settings(cpus_on_node: float) -> list[tuple[str | None, str]]:
         workers = [Worker.options(num_cpus=1).remote(Process(threads=1, cpus_on_node=cpus_on_node)) for _ in range(2)]
-        found = ray.get([worker.__ray_call__.remote(lambda _: (os.environ.get("OMP_PLACES"),
-                                                               os.environ["OMP_NUM_THREADS"])) for worker in workers])
+        found = ray.get(
+            [
+                worker.__ray_call__.remote(lambda _: (os.environ.get("OMP_PLACES"), os.environ["OMP_NUM_THREADS"]))
+                for worker in workers
+            ]
+        )
         for worker in workers:
             ray.kill(worker)
         return found
@@ -430,7 +565,7 @@ def test_roles_are_bound_to_cores_of_their_own_where_there_are_enough(ray_cluste
     assert threads == "1"
     assert {first, second} <= {f"{{{core}}}" for core in os.sched_getaffinity(0)}
     assert first != second
-    assert settings(cpus_on_node=10_000) == [(None, "1"), (None, "1")]      # not enough for all roles: none is bound
+    assert settings(cpus_on_node=10_000) == [(None, "1"), (None, "1")]  # not enough for all roles: none is bound
 
 
 def test_gpus_asked_for_and_none_there(trial: TrialByHand, ray_cluster: None) -> None:

@@ -22,8 +22,8 @@ from hosts import Host, lan, why_not
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 
-HEAD_CPUS, OTHER_CPUS = 4, 2    # the trial, a worker with its data CPU and the server; the other worker with its own
-WAIT_S = 180.0                  # Ray itself would take a minute to notice that a machine is silent
+HEAD_CPUS, OTHER_CPUS = 4, 2  # the trial, a worker with its data CPU and the server; the other worker with its own
+WAIT_S = 180.0  # Ray itself would take a minute to notice that a machine is silent
 LISTENS, CONNECTED = "0A", "01"
 
 
@@ -49,13 +49,27 @@ class Run:
         settings = {"data.cpus": 1, "resources.standby": False, **changes}
         flags = [part for name, value in settings.items() for part in ("--set", f"{name}={json.dumps(value)}")]
         self.process = hosts[0].popen(
-            [sys.executable, "-u", "-m", "raymx.run", EXPERIMENTS / "fashion_mnist.yaml", "--address", "auto",
-             "--storage-path", storage, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            [
+                sys.executable,
+                "-u",
+                "-m",
+                "raymx.run",
+                EXPERIMENTS / "fashion_mnist.yaml",
+                "--address",
+                "auto",
+                "--storage-path",
+                storage,
+                *flags,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        self._lines.extend(self.process.stdout)     # line by line, as they come
+        self._lines.extend(self.process.stdout)  # line by line, as they come
 
     @property
     def output(self) -> str:
@@ -156,14 +170,21 @@ def test_trains_over_tcp_between_the_addresses_of_both(hosts: list[Host], start:
     (summary,) = run.storage.glob("*/summary.json")
     assert json.loads(summary.read_text())["state"] == "finished"
     check_epochs(run.rows())
-    assert {(row["num_workers"], row["nodes"]) for row in run.rows()} == {
-        (2, ",".join(host.address for host in hosts))}
+    assert {(row["num_workers"], row["nodes"]) for row in run.rows()} == {(2, ",".join(host.address for host in hosts))}
 
 
-def test_an_elastic_run_goes_on_without_a_host_and_grows_when_it_is_back(hosts: list[Host],
-                                                                         start: Callable[..., Run]) -> None:
-    run = start(**{"model.net": "nets:mlp", "training.epochs": 10000, "resources.workers": {"min": 1, "max": 2},
-                   "resources.resize_cooldown_s": 1, "checkpoint.every_steps": 10})
+def test_an_elastic_run_goes_on_without_a_host_and_grows_when_it_is_back(
+    hosts: list[Host], start: Callable[..., Run]
+) -> None:
+    run = start(
+        **{
+            "model.net": "nets:mlp",
+            "training.epochs": 10000,
+            "resources.workers": {"min": 1, "max": 2},
+            "resources.resize_cooldown_s": 1,
+            "checkpoint.every_steps": 10,
+        }
+    )
     run.until("with 2 workers in")
     run.until(r"epoch [2-9]/")
     hosts[1].cut()

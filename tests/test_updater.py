@@ -21,21 +21,28 @@ from raymx.training.schedule import Schedule
 
 SHAPES = {0: (3, 4), 1: (5, 2)}
 NAMES = {0: "0.weight", 1: "body/1.weight"}
-SCHEDULE = Schedule(peak=0.05, warmup_steps=2, total_steps=10, decay="cosine")     # another rate in every step
+SCHEDULE = Schedule(peak=0.05, warmup_steps=2, total_steps=10, decay="cosine")  # another rate in every step
 
 # dcasgd has no momentum here: with one, MXNet 1.9.1 asks whether an array is true, and fails.
-OPTIONS: dict[str, dict[str, Any]] = {name: {"momentum": 0.9} if "momentum" in own and name != "dcasgd" else {}
-                                      for name, own in OPTIMIZERS.items()}
-CASES = [*OPTIONS.items(), ("rmsprop", {"centered": True}), ("lbsgd", {"momentum": 0.9, "warmup_strategy": "lars"}),
-         ("sgd", {}), ("lars", {})]
+OPTIONS: dict[str, dict[str, Any]] = {
+    name: {"momentum": 0.9} if "momentum" in own and name != "dcasgd" else {} for name, own in OPTIMIZERS.items()
+}
+CASES = [
+    *OPTIONS.items(),
+    ("rmsprop", {"centered": True}),
+    ("lbsgd", {"momentum": 0.9, "warmup_strategy": "lars"}),
+    ("sgd", {}),
+    ("lars", {}),
+]
 STATELESS = [("sgd", {}), ("sgld", {}), ("lars", {})]
 
 
 class Run:
     """Two weights and an updater. Gradients and random numbers of a step are always the same."""
 
-    def __init__(self, name: str, options: Mapping[str, Any], dtype: str = "float32", masters: bool = False,
-                 listed: bool = False) -> None:
+    def __init__(
+        self, name: str, options: Mapping[str, Any], dtype: str = "float32", masters: bool = False, listed: bool = False
+    ) -> None:
         self.spec = OptimizerSpec(name, options, rescale_grad=0.5, schedule=SCHEDULE, lr_mult={1: 0.5})
         self.masters, self.listed, self.done = masters, listed, 0
         self.weights = {key: mx.nd.array(_numbers(key, 0, shape), dtype=dtype) for key, shape in SHAPES.items()}
@@ -44,10 +51,12 @@ class Run:
     def steps(self, count: int) -> Run:
         for _ in range(count):
             self.done += 1
-            mx.random.seed(self.done)       # for sgld
-            grads = {key: mx.nd.array(_numbers(key, self.done, shape), dtype=self.weights[key].dtype)
-                     for key, shape in SHAPES.items()}
-            if self.listed:                 # as a worker does; a store gives one at a time
+            mx.random.seed(self.done)  # for sgld
+            grads = {
+                key: mx.nd.array(_numbers(key, self.done, shape), dtype=self.weights[key].dtype)
+                for key, shape in SHAPES.items()
+            }
+            if self.listed:  # as a worker does; a store gives one at a time
                 self.updater(list(SHAPES), list(grads.values()), list(self.weights.values()))
             else:
                 for key, grad in grads.items():
@@ -83,8 +92,10 @@ def test_every_optimizer_is_here() -> None:
     assert {name for name, _ in CASES} == set(OPTIMIZERS)
 
 
-@pytest.mark.parametrize(("name", "options", "listed"), [
-    *((*case, False) for case in CASES), *((name, OPTIONS[name], True) for name in ("sgd", "lars", "lamb", "adam"))])
+@pytest.mark.parametrize(
+    ("name", "options", "listed"),
+    [*((*case, False) for case in CASES), *((name, OPTIONS[name], True) for name in ("sgd", "lars", "lamb", "adam"))],
+)
 def test_an_optimizer_goes_on_to_the_bit(name: str, options: dict[str, Any], listed: bool, tmp_path: Path) -> None:
     run = Run(name, options, listed=listed).steps(3)
     state = through_files(run.updater.state(), tmp_path)
@@ -99,9 +110,18 @@ def test_an_optimizer_goes_on_to_the_bit(name: str, options: dict[str, Any], lis
         np.testing.assert_equal(untouched.arrays[key], state.arrays.get(key, []))
 
 
-@pytest.mark.parametrize(("name", "part"), [
-    ("adam", "counts"), ("lamb", "counts"), ("adamax", "counts"), ("ftml", "counts"), ("nadam", "counts"),
-    ("nadam", "scalars"), ("lars", "scalars")])
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("adam", "counts"),
+        ("lamb", "counts"),
+        ("adamax", "counts"),
+        ("ftml", "counts"),
+        ("nadam", "counts"),
+        ("nadam", "scalars"),
+        ("lars", "scalars"),
+    ],
+)
 def test_every_part_of_the_state_counts(name: str, part: str, tmp_path: Path) -> None:
     run = Run(name, OPTIONS[name]).steps(3)
     lacking = run.restored(replace(through_files(run.updater.state(), tmp_path), **{part: {}}), 3)
@@ -114,7 +134,9 @@ def test_masters_in_a_worker(name: str, tmp_path: Path) -> None:
     run = Run(name, {**OPTIONS[name], "multi_precision": True}, "float16", listed=True).steps(3)
     state = through_files(run.updater.state(), tmp_path)
     assert {key: (master.dtype, master.size) for key, master in state.masters.items()} == {
-        0: (np.float32, 12), 1: (np.float32, 10)}
+        0: (np.float32, 12),
+        1: (np.float32, 10),
+    }
     np.testing.assert_array_equal(state.masters[0].astype("float16"), run.weights[0].asnumpy().ravel())
     again, without = run.restored(state, 3), run.restored(replace(state, masters={}), 3)
     final = run.steps(2).updater.state()
@@ -126,7 +148,7 @@ def test_masters_in_a_worker(name: str, tmp_path: Path) -> None:
 def on_server(name: str) -> Run:
     run = Run(name, {**OPTIONS[name], "multi_precision": True}, masters=True)
     for weight in run.weights.values():
-        weight[:] = weight.astype("float16").astype("float32")      # what arrived from a worker
+        weight[:] = weight.astype("float16").astype("float32")  # what arrived from a worker
     return run
 
 
@@ -162,7 +184,7 @@ def test_a_servers_state_goes_on_in_a_worker(name: str, tmp_path: Path) -> None:
     server.steps(1)
     worker.steps(1)
     found, expected = worker.updater.state(), server.updater.state()
-    for key in SHAPES:      # but for the gradients, which a worker has in float16
+    for key in SHAPES:  # but for the gradients, which a worker has in float16
         np.testing.assert_allclose(found.masters[key], expected.masters[key], atol=1e-4)
         np.testing.assert_allclose(found.arrays[key], expected.arrays[key], atol=1e-3)
 
@@ -185,7 +207,8 @@ def test_the_state_of_another_optimizer_is_refused() -> None:
     run = Run("sgd", {"momentum": 0.9}).steps(1)
     with pytest.raises(CheckpointError, match=r"\[12\] elements for key 0, and adam keeps \[12, 12\]"):
         Updater(replace(run.spec, name="adam", options={}), run.updater.state())(
-            0, mx.nd.ones((3, 4)), mx.nd.ones((3, 4)))
+            0, mx.nd.ones((3, 4)), mx.nd.ones((3, 4))
+        )
 
 
 class Counting(mx.optimizer.Optimizer):

@@ -48,9 +48,14 @@ def open_data(
     folder: Path, share: Share, batch: int = 8, epochs: int = 3, open_stream: OpenStream = stream, **data: Any
 ) -> WorkerData:
     experiment = parse_experiment(
-        {"name": "x", "model": {"net": "alexnet", "classes": 2},
-         "training": {"epochs": epochs, "global_batch_size": batch},
-         "data": {"train": "part*.rec", "image_shape": [1, 2, 2], "cache": "none", **data}}, str(folder))
+        {
+            "name": "x",
+            "model": {"net": "alexnet", "classes": 2},
+            "training": {"epochs": epochs, "global_batch_size": batch},
+            "data": {"train": "part*.rec", "image_shape": [1, 2, 2], "cache": "none", **data},
+        },
+        str(folder),
+    )
     return WorkerData(experiment, share, open_stream)
 
 
@@ -70,9 +75,16 @@ def joined(parts: list[list[list[int]]]) -> list[list[int]]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(counts=st.lists(st.integers(1, 40), min_size=1, max_size=3), workers=st.integers(1, 5),
-       batch=st.integers(1, 20), epoch=st.integers(0, 2), resume=st.floats(0, 1), decoded_here=st.integers(1, 9),
-       order=st.sampled_from(["global", "chunk", "none"]), cache=st.sampled_from(["none", "auto"]))
+@given(
+    counts=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    workers=st.integers(1, 5),
+    batch=st.integers(1, 20),
+    epoch=st.integers(0, 2),
+    resume=st.floats(0, 1),
+    decoded_here=st.integers(1, 9),
+    order=st.sampled_from(["global", "chunk", "none"]),
+    cache=st.sampled_from(["none", "auto"]),
+)
 def test_each_record_once_in_the_same_steps_from_any_point(
     counts: list[int], workers: int, batch: int, epoch: int, resume: float, decoded_here: int, order: str, cache: str
 ) -> None:
@@ -83,7 +95,7 @@ def test_each_record_once_in_the_same_steps_from_any_point(
         options: dict[str, Any] = {"order": order, "cache": cache, "chunk_records": 3, "window_records": 10}
         one = real(open_data(folder, Share(0, 1, 1), batch, **options).train(epoch, 0))
         assert sorted(record for step in one for record in step) == list(range(sum(counts)))
-        first = int(resume * len(one))      # len(one): stopped after the last step, before the epoch's end
+        first = int(resume * len(one))  # len(one): stopped after the last step, before the epoch's end
         shares = [open_data(folder, Share(rank, workers, 1), batch, **options) for rank in range(workers)]
         parts = [real(data.train(epoch, first)) for data in shares]
         assert {len(part) for part in parts} == {len(one) - first}
@@ -97,8 +109,13 @@ def test_each_record_once_in_the_same_steps_from_any_point(
 
 
 @settings(max_examples=25, deadline=None)
-@given(count=st.integers(1, 60), cache=st.sampled_from(["none", "auto"]), decoded_here=st.integers(1, 5),
-       sizes=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 4)), min_size=1, max_size=4), data=st.data())
+@given(
+    count=st.integers(1, 60),
+    cache=st.sampled_from(["none", "auto"]),
+    decoded_here=st.integers(1, 5),
+    sizes=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 4)), min_size=1, max_size=4),
+    data=st.data(),
+)
 def test_each_record_once_when_the_batch_changes_within_an_epoch(
     count: int, cache: str, decoded_here: int, sizes: list[tuple[int, int]], data: st.DataObject
 ) -> None:
@@ -143,8 +160,9 @@ def test_a_stream_goes_on_behind_an_epoch_that_was_begun_in_its_middle(tmp_path:
 def test_validation_counts_each_record_once_every_time(tmp_path: Path, cache: str) -> None:
     write(tmp_path, [23])
     for workers in (1, 3):
-        shares = [open_data(tmp_path, Share(rank, workers, 1), cache=cache, validation="part*.rec")
-                  for rank in range(workers)]
+        shares = [
+            open_data(tmp_path, Share(rank, workers, 1), cache=cache, validation="part*.rec") for rank in range(workers)
+        ]
         for _ in range(2):
             seen = [record for data in shares for step in real(data.validation()) for record in step]
             assert seen == list(range(23))
@@ -224,7 +242,7 @@ def test_a_loop_that_never_validates_starts_no_validation_stream_after_the_first
 
 
 def test_closing_opens_nothing(tmp_path: Path) -> None:
-    open_data(tmp_path, Share(0, 1, 1)).close()     # there are no files at all
+    open_data(tmp_path, Share(0, 1, 1)).close()  # there are no files at all
 
 
 def test_a_generator_that_is_closed_late_leaves_the_new_one_alone(tmp_path: Path) -> None:
@@ -253,7 +271,7 @@ def test_what_a_loop_does_to_kept_batches_stays_its_own(tmp_path: Path) -> None:
 def test_damage_that_every_worker_finds_counts_once(tmp_path: Path) -> None:
     write(tmp_path, [10])
     path = tmp_path / "part0.rec"
-    path.write_bytes(path.read_bytes()[:-20])     # the last record is cut
+    path.write_bytes(path.read_bytes()[:-20])  # the last record is cut
     shares = [open_data(tmp_path, Share(rank, 3, 1), on_bad_record="skip") for rank in range(3)]
     for data in shares:
         list(data.train(0, 0))
@@ -298,7 +316,9 @@ def test_bad_records_weigh_nothing_and_are_counted_by_file(
             caplog.clear()
             assert sum(data.take_skipped() for data in shares) == 2
         assert sorted(message.partition(":")[0] for message in caplog.messages) == [
-            str(tmp_path / "part0.rec"), str(tmp_path / "part1.rec")]
+            str(tmp_path / "part0.rec"),
+            str(tmp_path / "part1.rec"),
+        ]
         assert "1 bad record skipped, the first at byte" in caplog.messages[0]
 
 
@@ -363,15 +383,12 @@ def test_the_first_batches_do_not_wait_for_a_stream(
 
 @pytest.mark.parametrize("decoded_here", [1, 2, 9])
 @pytest.mark.parametrize("cache", ["none", "auto"])
-def test_a_head_changes_nothing(
-    tmp_path: Path, cache: str, decoded_here: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_head_changes_nothing(tmp_path: Path, cache: str, decoded_here: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pixels, draws, labels, weights, bad records and what is said of them: as when all of it is streamed."""
     write(tmp_path, [10, 13], bad=[4, 17])
     found = []
     for count in (0, decoded_here):
-        monkeypatch.setattr(worker, "decode_head", lambda *what, count=count: (
-            count, islice(stream(*what), count)))
+        monkeypatch.setattr(worker, "decode_head", lambda *what, count=count: (count, islice(stream(*what), count)))
         data = open_data(tmp_path, Share(1, 2, 1), cache=cache, on_bad_record="skip", augment={"rand_mirror": True})
         found.append([[*data.train(0, 0)], [*data.train(1, 0)], data.take_skipped()])
         data.close()
@@ -443,7 +460,7 @@ print([name for name in ("ray", "mxnet", "pandas", "pyarrow") if name in sys.mod
 
 # ---- transforms of the user's own ----
 
-TRANSFORMS = '''
+TRANSFORMS = """
 import numpy as np
 from mxnet.gluon.data.vision import transforms
 
@@ -477,19 +494,22 @@ class Class:
     pass
 
 gluon = transforms.Compose([transforms.RandomBrightness(0.5), transforms.ToTensor()])
-'''
+"""
 
 
 @pytest.fixture
 def with_transforms(tmp_path: Path) -> Path:
     write(tmp_path, [6])
-    (tmp_path / f"{tmp_path.name}.py").write_text(TRANSFORMS)      # a module of its own a test: imports are kept
+    (tmp_path / f"{tmp_path.name}.py").write_text(TRANSFORMS)  # a module of its own a test: imports are kept
     return tmp_path
 
 
 def transformed(folder: Path, name: str, **options: Any) -> list[Batch]:
-    return list(open_data(folder, Share(0, 1, 1), transform=f"{folder.name.replace('-', '_')}:{name}", order="none",
-                          **options).train(0, 0))
+    return list(
+        open_data(
+            folder, Share(0, 1, 1), transform=f"{folder.name.replace('-', '_')}:{name}", order="none", **options
+        ).train(0, 0)
+    )
 
 
 def test_a_transform_changes_images_and_labels(with_transforms: Path) -> None:

@@ -48,8 +48,9 @@ def test_an_answer_comes_back_to_the_loop() -> None:
 
 
 def test_a_waiting_loop_does_what_it_is_told_in_its_own_thread() -> None:
-    loop = Loop(lambda channel: (threading.get_ident(), channel.ask("report")),
-                {"where": lambda _: threading.get_ident()})
+    loop = Loop(
+        lambda channel: (threading.get_ident(), channel.ask("report")), {"where": lambda _: threading.get_ident()}
+    )
     loop.channel.next_event()
     where = loop.channel.command("where")
     loop.channel.command("answer")
@@ -91,10 +92,10 @@ def test_boundaries_cost_nothing_until_held_and_run_on_to_a_count() -> None:
     loop.channel.hold()
     loop.channel.command("answer")
     assert loop.channel.next_event().count == 1
-    loop.channel.command("answer", 4)           # on to the fourth
+    loop.channel.command("answer", 4)  # on to the fourth
     event = loop.channel.next_event()
     assert (event.kind, event.count) == ("held", 4)
-    loop.channel.command("answer", None)        # and go on
+    loop.channel.command("answer", None)  # and go on
     assert loop.join() == 10
 
 
@@ -114,11 +115,14 @@ def test_the_meter_keeps_the_first_step_apart() -> None:
 def test_cores_are_disjoint_between_processes_and_free_after_them() -> None:
     prefix = uuid.uuid4().hex
     assert cores.claim(2, {4, 5, 6}, prefix) == [4, 5]
-    code = ("import sys; from raymx.cluster.cores import claim; "
-            "print(claim(1, {4, 5, 6}, sys.argv[1]), claim(1, {4, 5}, sys.argv[1]))")
+    code = (
+        "import sys; from raymx.cluster.cores import claim; "
+        "print(claim(1, {4, 5, 6}, sys.argv[1]), claim(1, {4, 5}, sys.argv[1]))"
+    )
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", code, prefix], capture_output=True, text=True, check=True,
-                              timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", code, prefix], capture_output=True, text=True, check=True, timeout=60
+        )
         assert done.stdout.strip() == "[6] []"
 
 
@@ -130,6 +134,7 @@ def test_threads_are_bound_where_cores_were_claimed() -> None:
 @pytest.mark.parametrize("kind", [RaymxError, ExperimentError, DataError, KVStoreError, TrainingError, CheckpointError])
 def test_errors_pickle(kind: type[RaymxError]) -> None:
     import pickle
+
     again = pickle.loads(pickle.dumps(kind("what, why and the fix")))
     assert type(again) is kind
     assert str(again) == "what, why and the fix"

@@ -1,6 +1,6 @@
 """Run the notebooks of this folder, on a cluster of this machine, and with --write keep their outputs in them.
 
-    pip install nbclient ipykernel && python experiments/notebooks/execute.py --write
+pip install nbclient ipykernel && python experiments/notebooks/execute.py --write
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ CELL_TIMEOUT_S = 300
 def execute(name: str, environment: Mapping[str, str] | None = None) -> Any:
     """The notebook with its outputs, run in a kernel with these environment variables. Raises CellExecutionError."""
     notebook = nbformat.read(FOLDER / name, as_version=4)
-    client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3",
-                            resources={"metadata": {"path": str(FOLDER)}})
+    client = NotebookClient(
+        notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+    )
     return client.execute(env=dict(os.environ if environment is None else environment))
 
 

@@ -19,13 +19,17 @@ class Answers:
     def __init__(self, experiment: Experiment, generation: Generation, restored: OptimizerState | None) -> None:
         """``experiment`` is that of the generation's size; ``restored`` by structural name."""
         self._experiment, self._generation, self._restored = experiment, generation, restored
-        self._names: list[str] = []             # of the servers' keys; empty where the optimizer is in the workers
-        self._sizes: dict[int, int] = {}        # elements of each of them
+        self._names: list[str] = []  # of the servers' keys; empty where the optimizer is in the workers
+        self._sizes: dict[int, int] = {}  # elements of each of them
 
     def answer(self, kind: str, payloads: list[Any]) -> Any:
         """The answer to an event of this kind, which is the same for all loops."""
         answers: dict[str, Callable[[list[Any]], Any]] = {
-            "total": total, "install": self._install, "rate": self._set_rate, "data": check_same_data}
+            "total": total,
+            "install": self._install,
+            "rate": self._set_rate,
+            "data": check_same_data,
+        }
         return answers[kind](payloads)
 
     def _install(self, payloads: list[Any]) -> None:
@@ -43,8 +47,11 @@ class Answers:
 
     def _layout(self) -> Layout:
         kvstore = self._experiment.kvstore
-        return Layout(len(self._generation.servers), env.bigarray_bound(kvstore.env.model_dump()),
-                      compressed=kvstore.compression.type != "none")
+        return Layout(
+            len(self._generation.servers),
+            env.bigarray_bound(kvstore.env.model_dump()),
+            compressed=kvstore.compression.type != "none",
+        )
 
     def optimizer_state(self) -> OptimizerState:
         """The servers' state as one, by structural name."""
@@ -60,16 +67,21 @@ class Answers:
 
     def refused(self) -> list[str]:
         """A warning for each server that got commands from the network."""
-        return [f"server {rank} refused commands {commands} from the network, which nobody in this run sends: is its "
-                "port open to others?" for rank, commands in enumerate(self._generation.on_servers("refused"))
-                if commands]
+        return [
+            f"server {rank} refused commands {commands} from the network, which nobody in this run sends: is its "
+            "port open to others?"
+            for rank, commands in enumerate(self._generation.on_servers("refused"))
+            if commands
+        ]
 
 
 def total(payloads: list[dict[str, Any]]) -> dict[str, Any]:
     """Numbers and arrays by name, added over the workers."""
     if any(payload.keys() != payloads[0].keys() for payload in payloads):
-        raise TrainingError("total() got different names in different workers: "
-                            + " / ".join(str(sorted(payload)) for payload in payloads))
+        raise TrainingError(
+            "total() got different names in different workers: "
+            + " / ".join(str(sorted(payload)) for payload in payloads)
+        )
     return {name: sum(payload[name] for payload in payloads[1:]) + payloads[0][name] for name in payloads[0]}
 
 
@@ -79,6 +91,8 @@ def check_same_data(payloads: list[tuple[str, list[tuple[str, str]]]]) -> None:
     for rank, (other_node, other_files) in enumerate(payloads):
         if files != other_files:
             names = sorted({name for name, _ in set(files) ^ set(other_files)}) or ["the order of the files"]
-            raise DataError(f"worker 0 on node {node} and worker {rank} on node {other_node} read different data "
-                            f"({', '.join(names)}): copy the same files to every node, or name a folder that all nodes "
-                            "share")
+            raise DataError(
+                f"worker 0 on node {node} and worker {rank} on node {other_node} read different data "
+                f"({', '.join(names)}): copy the same files to every node, or name a folder that all nodes "
+                "share"
+            )

@@ -23,7 +23,7 @@ def config_here(gcs_address: str) -> Mapping[str, Any]:
         with contextlib.suppress(OSError, ValueError, yaml.YAMLError):
             words = (folder / "cmdline").read_bytes().decode().split("\0")
             if any(word.endswith(_PROGRAM) for word in words) and f"{_CLUSTER_FLAG}{gcs_address}" in words:
-                paths = [word[len(_FLAG):] for word in words if word.startswith(_FLAG)]
+                paths = [word[len(_FLAG) :] for word in words if word.startswith(_FLAG)]
                 found = yaml.safe_load(Path(paths[0]).expanduser().read_text()) if paths else {}
                 return found if isinstance(found, dict) else {}
     return {}
@@ -42,21 +42,24 @@ def could_add(config: Mapping[str, Any], living: Sequence[NodeResources]) -> lis
         sizes = [size for size in sizes if size != (cpu, gpu)]
         found += [NodeResources(f"{name} (to be started)", cpu, gpu)] * (most - there)
     largest = sorted(found, key=lambda node: (node.gpu, node.cpu), reverse=True)
-    return largest[:max(0, room)]
+    return largest[: max(0, room)]
 
 
 def joining(config: Mapping[str, Any], living: int) -> int:
     """How many nodes the autoscaler keeps at all times and are not there yet. ``living`` counts the head. Pure."""
-    kept = sum(kind.get("min_workers") or 0 for name, kind in _kinds(config).items()
-               if name != config.get("head_node_type"))
+    kept = sum(
+        kind.get("min_workers") or 0 for name, kind in _kinds(config).items() if name != config.get("head_node_type")
+    )
     return max(0, min(kept, config.get("max_workers", kept)) - (living - 1))
 
 
 def _types(config: Mapping[str, Any]) -> list[tuple[str, float, float, int]]:
     """(name, CPUs, GPUs, most) of the types of nodes whose size is written down."""
-    return [(name, float(have.get("CPU", 0)), float(have.get("GPU", 0)), int(kind.get("max_workers") or 0))
-            for name, kind in _kinds(config).items()
-            if name != config.get("head_node_type") and (have := kind.get("resources") or {})]
+    return [
+        (name, float(have.get("CPU", 0)), float(have.get("GPU", 0)), int(kind.get("max_workers") or 0))
+        for name, kind in _kinds(config).items()
+        if name != config.get("head_node_type") and (have := kind.get("resources") or {})
+    ]
 
 
 def _kinds(config: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

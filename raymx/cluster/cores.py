@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 
-_held: list[socket.socket] = []     # a name is held as long as its socket
+_held: list[socket.socket] = []  # a name is held as long as its socket
 
 
 def claim(count: int, allowed: Iterable[int], prefix: str = "raymx-core") -> list[int]:

@@ -18,12 +18,12 @@ from raymx.config import Experiment
 from raymx.errors import RoleLost
 from raymx.sizing import sized
 
-LOOK_S = 1.0                # between two looks at the cluster while training
-ROOM_S = 0.5                # for slots to be placed before the first generation forms without them
-OTHERS_S = 5.0              # so long another job's placement group waits before room is made for it
-STANDBY_AFTER_S = 10.0      # of training: a short run is over before a standby has imported mxnet
-STANDBY_BYTES = 300e6       # of one standby
-STANDBY_PART = 0.25         # of a node's memory, at most, for standbys that nobody asked for
+LOOK_S = 1.0  # between two looks at the cluster while training
+ROOM_S = 0.5  # for slots to be placed before the first generation forms without them
+OTHERS_S = 5.0  # so long another job's placement group waits before room is made for it
+STANDBY_AFTER_S = 10.0  # of training: a short run is over before a standby has imported mxnet
+STANDBY_BYTES = 300e6  # of one standby
+STANDBY_PART = 0.25  # of a node's memory, at most, for standbys that nobody asked for
 
 
 class Crew:
@@ -41,8 +41,9 @@ class Crew:
         """Take over a trial of this name and its experiment; no generation runs."""
         resources = experiment.resources
         self._experiment, self._gpus, self._plan = experiment, gpus, plan
-        self._limits = Limits(resources.min_workers, resources.max_workers, experiment.failures.max,
-                              resources.resize_cooldown_s)
+        self._limits = Limits(
+            resources.min_workers, resources.max_workers, experiment.failures.max, resources.resize_cooldown_s
+        )
         self._slots.release()
         self._slots, self._used = Slots(name, plan.slot_bundle, plan.max_slots), []
         self.group.processes.configure(experiment, gpus, plan)
@@ -90,13 +91,21 @@ class Crew:
         others = self._slots.count > 0 and self._slots.others_wait_s(self._own, self._nodes) >= OTHERS_S
         slots = self._slots.look(self._nodes)
         own = self._own_condition()
-        decision = elastic.decide(Status(
-            workers=len(running.workers) if running else 0, own_bundles=own,
-            lost_for_s=self._lost_for_s(own),
-            spare_slots=len(self._free(slots, warm=running is not None)),
-            leaving_slots=sum(slots[slot] != "ready" for slot in self._used) if running else 0,
-            others_wait=others, saved=saved, failure=failure,
-            since_resize_s=time.monotonic() - self._formed_at), self._limits, self.history)
+        decision = elastic.decide(
+            Status(
+                workers=len(running.workers) if running else 0,
+                own_bundles=own,
+                lost_for_s=self._lost_for_s(own),
+                spare_slots=len(self._free(slots, warm=running is not None)),
+                leaving_slots=sum(slots[slot] != "ready" for slot in self._used) if running else 0,
+                others_wait=others,
+                saved=saved,
+                failure=failure,
+                since_resize_s=time.monotonic() - self._formed_at,
+            ),
+            self._limits,
+            self.history,
+        )
         self._tend(slots, others or decision.release)
         return decision
 
@@ -120,8 +129,11 @@ class Crew:
 
     def _tend(self, slots: dict[PlacementGroup, Condition], give_back: bool) -> None:
         """Ask for slots that are missing, or give those back that no worker is in."""
-        unused = [slot for slot, found in slots.items()
-                  if slot not in self._used and (give_back or found in ("draining", "lost"))]
+        unused = [
+            slot
+            for slot, found in slots.items()
+            if slot not in self._used and (give_back or found in ("draining", "lost"))
+        ]
         self.group.processes.drop([slot_seat(slot) for slot in unused])
         self._slots.release(unused)
         if not give_back:
@@ -144,7 +156,7 @@ class Crew:
         slots = self._slots.look(self._nodes)
         free = sorted(self._free(slots, warm=False), key=lambda slot: not self.group.processes.ready(slot_seat(slot)))
         ready = [slot for slot in self._used if slots.get(slot) == "ready"] + free
-        used = ready[:decision.workers - self._limits.min_workers]
+        used = ready[: decision.workers - self._limits.min_workers]
         left = [slot for slot in self._used if slot not in used]
         chosen = seats(self._own, self._plan, used)
         experiment = sized(self._experiment, len(chosen.workers))
@@ -185,7 +197,7 @@ class Crew:
             return
         self._tended_at = now
         if not any(said.get("moves") for said in running.progress.values()):
-            return          # it starts itself: no time for others
+            return  # it starts itself: no time for others
         chosen = seats(self._own, self._plan, self._used)
         if wanted is True or (now - self._formed_at > STANDBY_AFTER_S and self._has_memory(chosen)):
             self.group.processes.add_standby(chosen.all)
@@ -194,8 +206,9 @@ class Crew:
         """Whether standbys take but a small part of the memory of their nodes."""
         nodes = {group: bundle_nodes(group) for group in {seat.placement_group for seat in chosen.all}}
         count = [nodes[seat.placement_group][seat.bundle] for seat in chosen.all]
-        return all(count.count(node) * STANDBY_BYTES <= STANDBY_PART * self._nodes.memory_bytes(node)
-                   for node in set(count))
+        return all(
+            count.count(node) * STANDBY_BYTES <= STANDBY_PART * self._nodes.memory_bytes(node) for node in set(count)
+        )
 
     def kill(self) -> None:
         """End every process and give back every slot."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-DEATHS_IN_ONE_PLACE = 10    # so often may processes die with no checkpoint in between
+DEATHS_IN_ONE_PLACE = 10  # so often may processes die with no checkpoint in between
 
-PATIENCE_S = 10.0           # for Ray to place lost bundles on other nodes; then the trial is placed anew as a whole
+PATIENCE_S = 10.0  # for Ray to place lost bundles on other nodes; then the trial is placed anew as a whole
 
 Kind = Literal["error", "stall", "process", "node"]
 
@@ -46,18 +46,24 @@ class Limits:
 class History:
     """The failures of a run so far."""
 
-    errors: int = 0             # errors and stalls
-    losses: int = 0             # processes and nodes
-    deaths_here: int = 0        # processes that died since the last checkpoint
+    errors: int = 0  # errors and stalls
+    losses: int = 0  # processes and nodes
+    deaths_here: int = 0  # processes that died since the last checkpoint
     last: Failure | None = None
-    repeated: bool = False      # the last failure is the one before it, once more
-    trained: bool = False       # whether a step was ever done
+    repeated: bool = False  # the last failure is the one before it, once more
+    trained: bool = False  # whether a step was ever done
 
     def after(self, failure: Failure, *, trained: bool) -> History:
         """With one more failure; ``trained``: a step was done in the generation that it ended."""
         own = failure.kind in ("error", "stall")
-        return History(self.errors + own, self.losses + (not own), self.deaths_here + (failure.kind == "process"),
-                       failure, failure.kind == "error" and _same(self.last, failure), self.trained or trained)
+        return History(
+            self.errors + own,
+            self.losses + (not own),
+            self.deaths_here + (failure.kind == "process"),
+            failure,
+            failure.kind == "error" and _same(self.last, failure),
+            self.trained or trained,
+        )
 
     @property
     def count(self) -> int:
@@ -84,12 +90,12 @@ class Status:
     """What there is at one moment. ``workers`` is 0 when no generation runs."""
 
     workers: int
-    own_bundles: Literal["ready", "lost", "draining"]   # the trial's own placement group
-    lost_for_s: float = 0.0     # since when they are lost
-    spare_slots: int = 0        # more workers that could join now
-    leaving_slots: int = 0      # workers of the generation on nodes that are drained or gone
-    others_wait: bool = False   # somebody's whole placement group has been waiting for room for a while
-    saved: bool = False         # a checkpoint of exactly this place was taken
+    own_bundles: Literal["ready", "lost", "draining"]  # the trial's own placement group
+    lost_for_s: float = 0.0  # since when they are lost
+    spare_slots: int = 0  # more workers that could join now
+    leaving_slots: int = 0  # workers of the generation on nodes that are drained or gone
+    others_wait: bool = False  # somebody's whole placement group has been waiting for room for a while
+    saved: bool = False  # a checkpoint of exactly this place was taken
     failure: Failure | None = None
     since_resize_s: float = 0.0
 
@@ -114,8 +120,9 @@ def decide(status: Status, limits: Limits, history: History) -> Decision:
     if status.failure and (reason := _final(status.failure, limits, history)):
         return Decision("fail", reason=reason)
     if status.own_bundles == "lost":
-        reason = (f"a node is gone: waiting for room for {_workers(limits.min_workers)}, the least that this run may "
-                  "have")
+        reason = (
+            f"a node is gone: waiting for room for {_workers(limits.min_workers)}, the least that this run may have"
+        )
         return Decision("wait" if status.lost_for_s < PATIENCE_S else "leave", reason=reason, release=True)
     if status.own_bundles == "draining":
         return _leave(status)
@@ -153,8 +160,9 @@ def _begin(status: Status, limits: Limits) -> Decision:
 def _resize(status: Status, limits: Limits) -> Decision:
     least, now = limits.min_workers, status.workers
     if status.leaving_slots:
-        fewer = Decision("shrink", max(least, now - status.leaving_slots),
-                         f"{_nodes(status.leaving_slots)} being drained")
+        fewer = Decision(
+            "shrink", max(least, now - status.leaving_slots), f"{_nodes(status.leaving_slots)} being drained"
+        )
         return fewer if status.saved else replace(fewer, action="save")
     if status.others_wait and now > least:
         fewer = Decision("shrink", least, "another job is waiting for room", release=True)

@@ -15,8 +15,8 @@ from raymx.cluster.processes import Seat
 from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
 from raymx.training.channel import Event
 
-ANSWER_TIMEOUT_S = 300.0        # for a control call to a role: a checkpoint of a large net takes its time
-PROGRESS_TIMEOUT_S = 1.0        # the display does without a late one
+ANSWER_TIMEOUT_S = 300.0  # for a control call to a role: a checkpoint of a large net takes its time
+PROGRESS_TIMEOUT_S = 1.0  # the display does without a late one
 
 
 @dataclass
@@ -26,15 +26,15 @@ class Generation:
     number: int
     workers: list[Any]
     servers: list[Any] = field(default_factory=list)
-    seats: dict[int, Seat] = field(default_factory=dict)            # of the workers, by rank
-    serving: dict[Any, str] = field(default_factory=dict)           # refs that end only when something is wrong
-    failures: dict[Any, str] = field(default_factory=dict)          # refs of wait_failure, by the server's name
-    loops: dict[int, Any] = field(default_factory=dict)             # refs of run_loop, by rank
-    listening: dict[int, Any] = field(default_factory=dict)         # refs of next_event, by rank
-    events: dict[int, Event] = field(default_factory=dict)          # the newest event, by rank
-    progress: dict[int, dict[str, Any]] = field(default_factory=dict)   # the last that each loop said, by rank
-    _answered: dict[int, int] = field(default_factory=dict)         # answers to "held" and "report", by rank
-    _asked: dict[int, Any] = field(default_factory=dict)            # refs of progress calls under way, by rank
+    seats: dict[int, Seat] = field(default_factory=dict)  # of the workers, by rank
+    serving: dict[Any, str] = field(default_factory=dict)  # refs that end only when something is wrong
+    failures: dict[Any, str] = field(default_factory=dict)  # refs of wait_failure, by the server's name
+    loops: dict[int, Any] = field(default_factory=dict)  # refs of run_loop, by rank
+    listening: dict[int, Any] = field(default_factory=dict)  # refs of next_event, by rank
+    events: dict[int, Event] = field(default_factory=dict)  # the newest event, by rank
+    progress: dict[int, dict[str, Any]] = field(default_factory=dict)  # the last that each loop said, by rank
+    _answered: dict[int, int] = field(default_factory=dict)  # answers to "held" and "report", by rank
+    _asked: dict[int, Any] = field(default_factory=dict)  # refs of progress calls under way, by rank
 
     def poll(self, timeout_s: float) -> list[Event] | None:
         """The loops' newest events by rank, once every worker has posted one; None when ``timeout_s`` pass before.
@@ -78,8 +78,7 @@ class Generation:
 
     def command(self, name: str, argument: Any = None) -> list[Any]:
         """Have every waiting loop do ``name``; the results by rank."""
-        return self.ask([worker.command.remote(name, argument) for worker in self.workers],
-                        f"workers ({name})")
+        return self.ask([worker.command.remote(name, argument) for worker in self.workers], f"workers ({name})")
 
     def look(self) -> list[str]:
         """Take in where the loops are, of those that answer in time; their new warnings."""
@@ -98,8 +97,10 @@ class Generation:
 
     def on_servers(self, method: str, *arguments: Any) -> list[Any]:
         """Call a control method of every server; ``arguments`` are lists with an item a server."""
-        refs = [getattr(server, method).remote(*(argument[i] for argument in arguments))
-                for i, server in enumerate(self.servers)]
+        refs = [
+            getattr(server, method).remote(*(argument[i] for argument in arguments))
+            for i, server in enumerate(self.servers)
+        ]
         return self.ask(refs, f"servers ({method})")
 
     def ask(self, refs: list[Any], who: str) -> list[Any]:

@@ -26,8 +26,8 @@ from raymx.config import Experiment
 from raymx.errors import KVStoreError, RoleLost
 from raymx.kvstore import env
 
-FORM_TIMEOUT_S = 120.0          # Python and mxnet imports of all roles, on a slow and busy node
-LEAVE_TIMEOUT_S = 2.0           # a store that is not gone by then is still referred to: start cold instead
+FORM_TIMEOUT_S = 120.0  # Python and mxnet imports of all roles, on a slow and busy node
+LEAVE_TIMEOUT_S = 2.0  # a store that is not gone by then is still referred to: start cold instead
 LOOK_S = 0.25
 BIND_TRIES = 3
 
@@ -44,12 +44,19 @@ class RoleGroup:
         self.generation: Generation | None = None
         self._seats = Seats(())
         self._number = 0
-        self._ports: list[int] = []         # of this generation's Unix sockets
+        self._ports: list[int] = []  # of this generation's Unix sockets
 
     # Forming
 
-    def form(self, experiment: Experiment, gpus_per_worker: float, seats: Seats, saved: Any = None,
-             hold_from: int | None = None, check: Callable[[], None] = lambda: None) -> Generation:
+    def form(
+        self,
+        experiment: Experiment,
+        gpus_per_worker: float,
+        seats: Seats,
+        saved: Any = None,
+        hold_from: int | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> Generation:
         """Form the next generation and start its loops; processes that are there are used again, the others started.
 
         ``experiment`` is that of exactly these seats. ``check`` is called every now and then, and gives up by raising.
@@ -96,28 +103,38 @@ class RoleGroup:
         local = self._unix_sockets(experiment, list(hosts.values()))
         ports = iter(random.SystemRandom().sample(range(10**8, 2**31), len(seats.all)))
         root = hosts[self._seats.scheduler]
-        root_port = next(ports) if local else generation.ask([scheduler.free_port.remote(root)],
-                                                             "the KVStore scheduler")[0]
+        root_port = (
+            next(ports) if local else generation.ask([scheduler.free_port.remote(root)], "the KVStore scheduler")[0]
+        )
         topology = env.Topology(len(seats.workers), len(seats.servers), root, root_port, local)
         self._ports = [root_port] if local else []
 
         def environment(seat: Seat) -> dict[str, str]:
             port = next(ports) if local and seat.role != "scheduler" else None
             self._ports += [port] if port else []
-            return env.role_env(seat.role, topology, hosts[seat], own_port=port,
-                                interface=experiment.kvstore.interface, settings=env.settings_for(seat.role, given),
-                                bound=env.bigarray_bound(given))
+            return env.role_env(
+                seat.role,
+                topology,
+                hosts[seat],
+                own_port=port,
+                interface=experiment.kvstore.interface,
+                settings=env.settings_for(seat.role, given),
+                bound=env.bigarray_bound(given),
+            )
 
         generation.serving = {scheduler.serve.remote(environment(self._seats.scheduler)): "the KVStore scheduler"}
         bound = scheduler.wait_bound.remote(root, root_port, local, FORM_TIMEOUT_S)
-        ray.wait([bound, *generation.serving], timeout=FORM_TIMEOUT_S)     # when it failed, _ranks says why
+        ray.wait([bound, *generation.serving], timeout=FORM_TIMEOUT_S)  # when it failed, _ranks says why
         for i, (seat, server) in enumerate(zip(seats.servers, generation.servers, strict=True)):
             generation.serving[server.serve.remote(environment(seat), store_type)] = f"server {i}"
-        joins = [worker.join.remote(environment(seat), store_type, gpus)
-                 for seat, worker in zip(seats.workers, generation.workers, strict=True)]
+        joins = [
+            worker.join.remote(environment(seat), store_type, gpus)
+            for seat, worker in zip(seats.workers, generation.workers, strict=True)
+        ]
         self._ranks(joins, generation)
-        generation.failures = {server.wait_failure.remote(): f"server {i}"
-                               for i, server in enumerate(generation.servers)}
+        generation.failures = {
+            server.wait_failure.remote(): f"server {i}" for i, server in enumerate(generation.servers)
+        }
         server_ranks = generation.ask([server.rank.remote() for server in generation.servers], "servers (rank)")
         by_rank = sorted(zip(server_ranks, generation.servers, strict=True), key=lambda pair: pair[0])
         generation.servers = [server for _, server in by_rank]
@@ -133,9 +150,11 @@ class RoleGroup:
             if not ready and time.monotonic() < deadline:
                 continue
             if not ready:
-                raise KVStoreError(f"no KVStore generation within {FORM_TIMEOUT_S:g} s: still waiting for "
-                                   f"{', '.join(names[ref] for ref in waiting)}; is a firewall between the nodes, or "
-                                   "does kvstore.interface name the wrong one?")
+                raise KVStoreError(
+                    f"no KVStore generation within {FORM_TIMEOUT_S:g} s: still waiting for "
+                    f"{', '.join(names[ref] for ref in waiting)}; is a firewall between the nodes, or "
+                    "does kvstore.interface name the wrong one?"
+                )
             value_of(ready[0], names[ready[0]])
             if ready[0] in generation.serving:
                 raise RoleLost(f"{names[ready[0]]} ended while the generation was formed")
@@ -151,8 +170,18 @@ class RoleGroup:
         raw, total = experiment.to_dict(), len(self.generation.workers)
         for rank, worker in enumerate(self.generation.workers):
             seat = self.generation.seats[rank]
-            task = Task(raw, rank, total, self._number, bool(self.generation.servers), devices, gpus > 0,
-                        seat.placement_group, seat.bundle, hold_from)
+            task = Task(
+                raw,
+                rank,
+                total,
+                self._number,
+                bool(self.generation.servers),
+                devices,
+                gpus > 0,
+                seat.placement_group,
+                seat.bundle,
+                hold_from,
+            )
             self.generation.loops[rank] = worker.run_loop.remote(task, common)
             self.generation.listening[rank] = worker.next_event.remote()
 
@@ -169,8 +198,10 @@ class RoleGroup:
     def _unix_sockets(experiment: Experiment, hosts: Sequence[str]) -> bool:
         wanted, one_node = experiment.kvstore.unix_sockets, len(set(hosts)) == 1
         if wanted is True and not one_node:
-            raise KVStoreError(f"kvstore.unix_sockets is true, but the roles are on {len(set(hosts))} nodes "
-                               f"({', '.join(sorted(set(hosts)))}); set it to auto or false")
+            raise KVStoreError(
+                f"kvstore.unix_sockets is true, but the roles are on {len(set(hosts))} nodes "
+                f"({', '.join(sorted(set(hosts)))}); set it to auto or false"
+            )
         return one_node if wanted == "auto" else bool(wanted)
 
     # Ending

@@ -43,8 +43,11 @@ def final(error: RaymxError, reason: str) -> RaymxError:
 
 def line(decision: Decision, before: int, now: int, took_s: float) -> str:
     """What changed, why, and how long it took."""
-    words = {"grow": f"grew from {before} to {_workers(now)}", "shrink": f"shrank from {before} to {_workers(now)}",
-             "restart": f"went on with {_workers(now)}"}.get(decision.action, f"started with {_workers(now)}")
+    words = {
+        "grow": f"grew from {before} to {_workers(now)}",
+        "shrink": f"shrank from {before} to {_workers(now)}",
+        "restart": f"went on with {_workers(now)}",
+    }.get(decision.action, f"started with {_workers(now)}")
     return f"{decision.reason}: {words} in {took_s:.1f} s"
 
 
@@ -64,8 +67,9 @@ def history(before: Mapping[str, Any]) -> History:
 def stalled(ranks: list[int], timeout_s: float, where: str) -> StallError:
     """The error of loops that stand still; ``where`` are the stacks."""
     who = " and ".join(f"worker {rank}" for rank in ranks)
-    return StallError(f"{who} did not move for {timeout_s:g} s (failures.stall_timeout_s); the stacks of all workers "
-                      f"{where}")
+    return StallError(
+        f"{who} did not move for {timeout_s:g} s (failures.stall_timeout_s); the stacks of all workers {where}"
+    )
 
 
 def stacks_of(generation: Generation) -> str:
@@ -76,7 +80,7 @@ def stacks_of(generation: Generation) -> str:
 def _stack(rank: int, generation: Generation) -> str:
     try:
         return str(ray.get(generation.workers[rank].stacks.remote(), timeout=STACK_TIMEOUT_S))
-    except RayError:                # it holds the interpreter's lock, or is stopped: look from outside
+    except RayError:  # it holds the interpreter's lock, or is stopped: look from outside
         pid = generation.progress.get(rank, {}).get("pid")
         if pid is None:
             return "it does not answer"

@@ -33,7 +33,7 @@ Condition = Literal["ready", "lost", "draining", "pending"]
 class Nodes:
     """The nodes of the cluster at one moment, by id."""
 
-    addresses: Mapping[str, str]        # of those alive
+    addresses: Mapping[str, str]  # of those alive
     resources: Mapping[str, Mapping[str, float]]
     draining: frozenset[str]
 
@@ -44,19 +44,25 @@ class Nodes:
         Ray notices a machine whose processes were killed after some ten seconds, and a pulled cable after a minute.
         """
         probed = set(probe)
-        alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]
-                 and (node["NodeID"] not in probed or _reachable(node))}
-        return Nodes({name: node["NodeManagerAddress"] for name, node in alive.items()},
-                     {name: node["Resources"] for name, node in alive.items()},
-                     frozenset(cluster_state.get_draining_nodes()))
+        alive = {
+            node["NodeID"]: node
+            for node in ray.nodes()
+            if node["Alive"] and (node["NodeID"] not in probed or _reachable(node))
+        }
+        return Nodes(
+            {name: node["NodeManagerAddress"] for name, node in alive.items()},
+            {name: node["Resources"] for name, node in alive.items()},
+            frozenset(cluster_state.get_draining_nodes()),
+        )
 
     def memory_bytes(self, node: str) -> float:
         return self.resources.get(node, {}).get("memory", 0.0)
 
     def could_hold(self, bundle: Mapping[str, float]) -> bool:
         """Whether a bundle would fit on one of them if it were empty."""
-        return any(all(have.get(name, 0.0) >= amount for name, amount in bundle.items())
-                   for have in self.resources.values())
+        return any(
+            all(have.get(name, 0.0) >= amount for name, amount in bundle.items()) for have in self.resources.values()
+        )
 
     def condition(self, node: str) -> Condition:
         if not node:
@@ -66,8 +72,11 @@ class Nodes:
 
 def cluster_nodes() -> list[NodeResources]:
     """What each node has that lives."""
-    return [NodeResources(node["NodeManagerAddress"], node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0))
-            for node in ray.nodes() if node["Alive"]]
+    return [
+        NodeResources(node["NodeManagerAddress"], node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0))
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
 
 
 def _reachable(node: Mapping[str, Any]) -> bool:
@@ -119,7 +128,7 @@ class Slots:
     def request(self) -> None:
         """Ask for those that are missing."""
         while len(self._groups) < self.count:
-            name = f"{SLOT_NAME}{self._owner}/{uuid.uuid4().hex}"       # Ray wants each to have its own
+            name = f"{SLOT_NAME}{self._owner}/{uuid.uuid4().hex}"  # Ray wants each to have its own
             self._groups.append(placement_group([self._bundle], strategy="PACK", name=name))
 
     def look(self, nodes: Nodes) -> dict[PlacementGroup, Condition]:
@@ -135,9 +144,12 @@ class Slots:
     def others_wait_s(self, own: PlacementGroup, nodes: Nodes) -> float:
         """For how long anybody's placement group that is no slot has been waiting for room, which there could be."""
         waiting = any(
-            table["state"] in ("PENDING", "RESCHEDULING") and not table["name"].startswith(SLOT_NAME)
-            and table["placement_group_id"] != own.id.hex() and all(map(nodes.could_hold, table["bundles"].values()))
-            for table in placement_group_table().values())
+            table["state"] in ("PENDING", "RESCHEDULING")
+            and not table["name"].startswith(SLOT_NAME)
+            and table["placement_group_id"] != own.id.hex()
+            and all(map(nodes.could_hold, table["bundles"].values()))
+            for table in placement_group_table().values()
+        )
         now = time.monotonic()
         self._others_since = (self._others_since or now) if waiting else 0.0
         return now - self._others_since if waiting else 0.0
@@ -147,5 +159,5 @@ def remove_slots(owner: str) -> None:
     """Give back what a trial's process left when it died: the trial itself may need the room."""
     for table in placement_group_table().values():
         if table["name"].startswith(f"{SLOT_NAME}{owner}/") and table["state"] != "REMOVED":
-            with contextlib.suppress(RayError, ValueError):     # gone already
+            with contextlib.suppress(RayError, ValueError):  # gone already
                 remove_placement_group(get_placement_group(table["name"]))

@@ -23,7 +23,7 @@ from raymx.text import columns, count
 
 CONTROLLER_CPUS = 1.0
 MOST_DATA_CPUS = 8  # of data.cpus: auto
-_ANY_NUMBER = 10_000    # of trials: where a node's CPUs are not known yet
+_ANY_NUMBER = 10_000  # of trials: where a node's CPUs are not known yet
 _TOLERANCE = 1e-6  # CPUs; Ray itself counts in 1/10000
 
 
@@ -77,16 +77,18 @@ def plan(experiment: Experiment, gpus_per_worker: float) -> Plan:
     ``data.cpus: auto`` counts as 1 until `with_data_cpus` has made it a number.
     """
     resources, kvstore = experiment.resources, experiment.kvstore
-    return _plan(Roles(
-        workers=resources.min_workers,
-        max_workers=resources.max_workers,
-        workers_in_words=resources.workers_in_words,
-        worker_cpus=resources.cpus_per_worker + experiment.data.read_cpus,
-        worker_gpus=gpus_per_worker,
-        servers=kvstore.servers if is_dist(experiment) else 0,
-        server_cpus=kvstore.cpus_per_server,
-        dedicated_servers=kvstore.server_placement == "dedicated",
-    ))
+    return _plan(
+        Roles(
+            workers=resources.min_workers,
+            max_workers=resources.max_workers,
+            workers_in_words=resources.workers_in_words,
+            worker_cpus=resources.cpus_per_worker + experiment.data.read_cpus,
+            worker_gpus=gpus_per_worker,
+            servers=kvstore.servers if is_dist(experiment) else 0,
+            server_cpus=kvstore.cpus_per_server,
+            dedicated_servers=kvstore.server_placement == "dedicated",
+        )
+    )
 
 
 def _plan(roles: Roles) -> Plan:
@@ -103,8 +105,15 @@ def _plan(roles: Roles) -> Plan:
         cpus[bundle] += roles.server_cpus
     gpus = {"GPU": float(roles.worker_gpus)} if roles.worker_gpus else {}
     bundles = tuple({"CPU": cpus[bundle], **(gpus if bundle in workers else {})} for bundle in sorted(cpus))
-    return Plan(bundles, "PACK", workers, servers, roles, slot_bundle={"CPU": roles.worker_cpus, **gpus},
-                max_slots=roles.max_workers - roles.workers)
+    return Plan(
+        bundles,
+        "PACK",
+        workers,
+        servers,
+        roles,
+        slot_bundle={"CPU": roles.worker_cpus, **gpus},
+        max_slots=roles.max_workers - roles.workers,
+    )
 
 
 def check_fit(plan: Plan, nodes: Sequence[NodeResources]) -> None:
@@ -114,12 +123,16 @@ def check_fit(plan: Plan, nodes: Sequence[NodeResources]) -> None:
     workers.
     """
     if not fits(plan, nodes):
-        raise PlacementError("\n".join((
-            "The cluster cannot hold this experiment.",
-            f"  Asked: {_amount(*_totals(plan))}: {_roles_in_words(plan.roles)}",
-            f"  There: {_nodes_in_words(nodes)}",
-            *(f"  {line}" for line in _advice(plan, nodes)),
-        )))
+        raise PlacementError(
+            "\n".join(
+                (
+                    "The cluster cannot hold this experiment.",
+                    f"  Asked: {_amount(*_totals(plan))}: {_roles_in_words(plan.roles)}",
+                    f"  There: {_nodes_in_words(nodes)}",
+                    *(f"  {line}" for line in _advice(plan, nodes)),
+                )
+            )
+        )
 
 
 def fits(plan: Plan, nodes: Sequence[NodeResources]) -> bool:
@@ -188,8 +201,10 @@ def with_data_cpus(experiment: Experiment, gpus_per_worker: float, free: Sequenc
     """
     if experiment.data.cpus != "auto":
         return experiment
-    tries = [experiment.model_copy(update={"data": experiment.data.model_copy(update={"cpus": float(cpus)})})
-             for cpus in range(MOST_DATA_CPUS, 0, -1)]
+    tries = [
+        experiment.model_copy(update={"data": experiment.data.model_copy(update={"cpus": float(cpus)})})
+        for cpus in range(MOST_DATA_CPUS, 0, -1)
+    ]
     return next((one for one in tries if _room(plan(one, gpus_per_worker), free)), tries[-1])
 
 
@@ -206,15 +221,25 @@ def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] 
     rows = [
         ("role", "count", "CPU each", "GPU each", "place"),
         ("trial and KVStore scheduler", "1", f"{CONTROLLER_CPUS:g}", "0", "a bundle of its own"),
-        ("worker", roles.workers_in_words.rpartition(" ")[0], f"{roles.worker_cpus:g}", f"{roles.worker_gpus:g}",
-         "a bundle of its own"),
+        (
+            "worker",
+            roles.workers_in_words.rpartition(" ")[0],
+            f"{roles.worker_cpus:g}",
+            f"{roles.worker_gpus:g}",
+            "a bundle of its own",
+        ),
         *([("server", str(roles.servers), f"{roles.server_cpus:g}", "0", place)] if roles.servers else []),
         (everything, "", *(f"{total:g}" for total in _totals(plan)), f"{len(plan.bundles)} bundles"),
     ]
     data_cpus = experiment.data.read_cpus
-    return "\n".join((*columns(rows), f"A worker's CPUs include {data_cpus:g} for reading data.",
-                      *([f"{roles.workers_in_words}{_growth(roles)}."] if plan.max_slots else []),
-                      _verdict(plan, nodes, trials)))
+    return "\n".join(
+        (
+            *columns(rows),
+            f"A worker's CPUs include {data_cpus:g} for reading data.",
+            *([f"{roles.workers_in_words}{_growth(roles)}."] if plan.max_slots else []),
+            _verdict(plan, nodes, trials),
+        )
+    )
 
 
 def _verdict(plan: Plan, nodes: Sequence[NodeResources] | None, trials: int) -> str:
@@ -259,14 +284,22 @@ def _fit(bundles: Sequence[Mapping[str, float]], nodes: Sequence[NodeResources])
 def _advice(plan: Plan, nodes: Sequence[NodeResources]) -> list[str]:
     roles = plan.roles
     if roles.worker_gpus and not any(node.gpu for node in nodes):
-        return [f"There is no GPU in this cluster, and each worker asks for {roles.worker_gpus}: set "
-                "resources.gpus_per_worker to 0 or auto (leave out --gpus), or use a cluster with GPUs."]
+        return [
+            f"There is no GPU in this cluster, and each worker asks for {roles.worker_gpus}: set "
+            "resources.gpus_per_worker to 0 or auto (leave out --gpus), or use a cluster with GPUs."
+        ]
     fewer = range(roles.workers - 1, 0, -1)
     fitting = next((n for n in fewer if _nodes_used(_plan(replace(roles, workers=n)), nodes)), 0)
-    key = (f"resources.workers.min (--num-workers {fitting}:{roles.max_workers})" if plan.max_slots
-           else "resources.workers (--num-workers)")
-    most = (f"{fitting} of {roles.workers} workers would fit: set {key} to {fitting}, or" if fitting
-            else "Not even one worker would fit:")
+    key = (
+        f"resources.workers.min (--num-workers {fitting}:{roles.max_workers})"
+        if plan.max_slots
+        else "resources.workers (--num-workers)"
+    )
+    most = (
+        f"{fitting} of {roles.workers} workers would fit: set {key} to {fitting}, or"
+        if fitting
+        else "Not even one worker would fit:"
+    )
     keys = ["resources.cpus_per_worker", "data.cpus"]
     keys += ["kvstore.cpus_per_server", "kvstore.servers"] if roles.servers else []
     keys += ["resources.gpus_per_worker"] if roles.worker_gpus else []
@@ -294,8 +327,10 @@ def _growth(roles: Roles) -> str:
 
 def _roles_in_words(roles: Roles) -> str:
     each = _amount(roles.worker_cpus, roles.worker_gpus)
-    words = [f"trial and KVStore scheduler {_amount(CONTROLLER_CPUS, 0)}",
-             f"{roles.workers_in_words} with {each} each{_growth(roles)}"]
+    words = [
+        f"trial and KVStore scheduler {_amount(CONTROLLER_CPUS, 0)}",
+        f"{roles.workers_in_words} with {each} each{_growth(roles)}",
+    ]
     if roles.servers:
         place = "in bundles of their own" if roles.dedicated_servers else "beside the workers"
         words.append(f"{count(roles.servers, 'server')} with {_amount(roles.server_cpus, 0)} each, {place}")

@@ -67,7 +67,7 @@ class _Started:
 
     actor: Any
     reserves: bool
-    ready: Any                  # ref: resolved once it has imported what it needs
+    ready: Any  # ref: resolved once it has imported what it needs
 
     @property
     def is_ready(self) -> bool:
@@ -82,7 +82,7 @@ class _Demand:
     cpus: Mapping[str, float]
     gpus: float
     directory: str
-    amp: str                    # it cannot be undone, nor be started for another type
+    amp: str  # it cannot be undone, nor be started for another type
     threads: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -94,16 +94,22 @@ class Processes:
         self._cpus_on_node = 0.0
         self._serving: dict[Seat, _Started] = {}
         self._standby: dict[Seat, _Started] = {}
-        self._places: dict[Seat, Any] = {}      # refs: cores and GPUs of a seat's process, for its standby
+        self._places: dict[Seat, Any] = {}  # refs: cores and GPUs of a seat's process, for its standby
 
     def configure(self, experiment: Experiment, gpus: float, plan: Plan) -> None:
         """Say what processes are like from now on; those that were started otherwise are ended."""
         resources, kvstore = experiment.resources, experiment.kvstore
         cpus = {"worker": float(resources.cpus_per_worker), "server": float(kvstore.cpus_per_server), "scheduler": 0.0}
-        demand = _Demand(kvstore.env, cpus, gpus, experiment.directory, experiment.precision.amp, {
-            role: max(1, int(count)) for role, count in cpus.items()})
+        demand = _Demand(
+            kvstore.env,
+            cpus,
+            gpus,
+            experiment.directory,
+            experiment.precision.amp,
+            {role: max(1, int(count)) for role, count in cpus.items()},
+        )
         if self._demand not in (None, demand):
-            self.kill()                         # what was read at import cannot be changed in a process
+            self.kill()  # what was read at import cannot be changed in a process
         self._demand = demand
         self._cpus_on_node = sum(bundle.get("CPU", 0) for bundle in plan.bundles)
 
@@ -118,8 +124,11 @@ class Processes:
         for seat in wanted:
             if seat not in self._serving:
                 # A standby that still imports is further than a new process.
-                self._serving[seat] = (self._standby.pop(seat) if seat in self._standby
-                                       else self._start(seat, self._is_free(seat), ahead=ahead))
+                self._serving[seat] = (
+                    self._standby.pop(seat)
+                    if seat in self._standby
+                    else self._start(seat, self._is_free(seat), ahead=ahead)
+                )
 
     def keep(self, wanted: Iterable[Seat]) -> None:
         """End the processes, and the standbys, of all seats but these."""
@@ -155,14 +164,14 @@ class Processes:
     def _place_of(self, seat: Seat) -> dict[str, Any] | None:
         """The cores and GPUs of the seat's process, for a standby to have the same; None when not known yet."""
         if seat.role == "scheduler":
-            return {}           # it has neither
+            return {}  # it has neither
         ref = self._places.setdefault(seat, self._serving[seat].actor.place.remote())
         if not ray.wait([ref], timeout=0)[0]:
             return None
         try:
             return dict(ray.get(self._places.pop(seat)))
         except RayError:
-            return None         # it died just now
+            return None  # it died just now
 
     def _is_free(self, seat: Seat) -> bool:
         """Whether no process of the seat holds its resources."""
@@ -175,10 +184,16 @@ class Processes:
         options: dict[str, Any] = {
             "scheduling_strategy": PlacementGroupSchedulingStrategy(seat.placement_group, seat.bundle),
             "num_cpus": demand.cpus[role] if reserves else 0,
-            "num_gpus": demand.gpus if reserves and role == "worker" else 0}
-        process = Process(threads=demand.threads[role], cpus_on_node=self._cpus_on_node, directory=demand.directory,
-                          amp=demand.amp if role == "worker" else "",
-                          env=env.settings_for(role, demand.experiment_env.model_dump()), **place)
+            "num_gpus": demand.gpus if reserves and role == "worker" else 0,
+        }
+        process = Process(
+            threads=demand.threads[role],
+            cpus_on_node=self._cpus_on_node,
+            directory=demand.directory,
+            amp=demand.amp if role == "worker" else "",
+            env=env.settings_for(role, demand.experiment_env.model_dump()),
+            **place,
+        )
         actor = _ACTORS[role].options(**options).remote(*(() if role == "scheduler" else (process,)))
         return _Started(actor, reserves, actor.__ray_ready__.remote())
 

@@ -35,14 +35,14 @@ class Process:
     """What a role's process is given once, before it imports mxnet, and cannot change afterwards."""
 
     threads: int = 1
-    cpus_on_node: float = 0.0           # of the whole trial: cores are bound where the node has that many
+    cpus_on_node: float = 0.0  # of the whole trial: cores are bound where the node has that many
     env: Mapping[str, str] = field(default_factory=dict)
     directory: str = ""
-    ahead: bool = False                 # started while others train: it may import all that it will need
-    standby: bool = False               # it will take the part of another process, and has that one's cores and GPUs
+    ahead: bool = False  # started while others train: it may import all that it will need
+    standby: bool = False  # it will take the part of another process, and has that one's cores and GPUs
     cores: tuple[int, ...] = ()
-    gpus: str | None = None             # CUDA_VISIBLE_DEVICES
-    amp: str = ""                       # what AMP casts to
+    gpus: str | None = None  # CUDA_VISIBLE_DEVICES
+    amp: str = ""  # what AMP casts to
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Task:
     gpus: bool
     placement_group: Any = None
     bundle_index: int = -1
-    hold_from: int | None = None        # the report number at whose boundary the loop waits for the trial
+    hold_from: int | None = None  # the report number at whose boundary the loop waits for the trial
 
 
 def _prepare(process: Process) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _prepare(process: Process) -> dict[str, Any]:
     os.environ.update(process.env)
     if process.gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = process.gpus
-    os.environ.pop("DMLC_ROLE", None)       # with a role set, importing mxnet would serve and then exit
+    os.environ.pop("DMLC_ROLE", None)  # with a role set, importing mxnet would serve and then exit
     native.import_mxnet()
     return {"cores": tuple(bound), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
 
@@ -166,8 +166,9 @@ class Worker:
         self._place = _prepare(process)
         if process.ahead:
             _import_ahead()
-        if process.amp:         # after the small net: in float16 its CPU could not compute
+        if process.amp:  # after the small net: in float16 its CPU could not compute
             from raymx.training.precision import start_amp
+
             start_amp(process.amp)
         self._store: Any = None
         self._context: Any = None
@@ -185,7 +186,8 @@ class Worker:
         if gpus and mx.context.num_gpus() < math.ceil(gpus):
             raise KVStoreError(
                 f"resources.gpus_per_worker is {gpus}, but MXNet sees {mx.context.num_gpus()} GPUs on node "
-                f"{ray.util.get_node_ip_address()}: install raymx with [cu112] there, or set gpus_per_worker to 0")
+                f"{ray.util.get_node_ip_address()}: install raymx with [cu112] there, or set gpus_per_worker to 0"
+            )
         enter_generation(env)
         try:
             self._store = mx.kv.create(store_type)
@@ -200,12 +202,12 @@ class Worker:
 
         try:
             _loop_of(task.experiment, self._directory)(self._enter(task, saved))
-            self._context.channel.ask("end")        # it can still be asked for a checkpoint
+            self._context.channel.ask("end")  # it can still be asked for a checkpoint
         except LoopEnded:
             pass
         except RaymxError:
             raise
-        except RayError as error:       # of the data stream: what it read was lost with its process or node
+        except RayError as error:  # of the data stream: what it read was lost with its process or node
             raise RoleLost(f"worker {task.rank} of {task.num_workers}: {type(error).__name__}: {error}") from None
         except BaseException as error:
             failed = _user_error(f"worker {task.rank} of {task.num_workers}", error, self._directory)
@@ -219,10 +221,16 @@ class Worker:
         from raymx.training.context import Place, WorkerContext
 
         device = mx.gpu if task.gpus else mx.cpu
-        place = Place(task.rank, task.num_workers, task.generation, task.distributed, task.placement_group,
-                      task.bundle_index)
-        self._context = WorkerContext(parse_experiment(task.experiment, self._directory), place, self._store,
-                                      [device(i) for i in range(task.num_devices)], saved)
+        place = Place(
+            task.rank, task.num_workers, task.generation, task.distributed, task.placement_group, task.bundle_index
+        )
+        self._context = WorkerContext(
+            parse_experiment(task.experiment, self._directory),
+            place,
+            self._store,
+            [device(i) for i in range(task.num_devices)],
+            saved,
+        )
         if task.hold_from is not None:
             self._context.channel.hold(task.hold_from)
         self._entered.set()
@@ -246,8 +254,12 @@ class Worker:
     def progress(self) -> dict[str, Any]:
         """Where the loop is, a number that grows whenever it moves, and the warnings since the last call."""
         context = self._context
-        return {**(context.progress if context else {}), "moves": context.moves if context else 0,
-                "pid": os.getpid(), "warnings": self._warnings.take()}
+        return {
+            **(context.progress if context else {}),
+            "moves": context.moves if context else 0,
+            "pid": os.getpid(),
+            "warnings": self._warnings.take(),
+        }
 
     @ray.method(concurrency_group="watch")
     def stacks(self) -> str:
@@ -261,7 +273,7 @@ class Worker:
         self._context = None
         self._entered.clear()
         store, self._store = weakref.ref(self._store), None
-        if store() is not None:     # a cycle of the user's, perhaps
+        if store() is not None:  # a cycle of the user's, perhaps
             gc.collect()
         return store() is None
 
@@ -288,8 +300,10 @@ def _loop_of(experiment: Mapping[str, Any], directory: str) -> Any:
     name = experiment["training"]["loop"]
     if name == "default":
         from raymx.training.loop import train
+
         return train
     from raymx.imports import load_object
+
     return load_object(name, directory)
 
 

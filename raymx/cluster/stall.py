@@ -13,7 +13,7 @@ class StallWatch:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._moved: dict[int, tuple[int, float]] = {}      # rank -> (the number, since when it is that)
+        self._moved: dict[int, tuple[int, float]] = {}  # rank -> (the number, since when it is that)
 
     def look(self, moves: Mapping[int, int], waiting: Collection[int], num_workers: int, now: float) -> list[int]:
         """Ranks that have not moved for the time-out. One that does not answer has no entry in ``moves``."""

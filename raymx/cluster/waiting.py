@@ -36,8 +36,9 @@ def anybody_waits() -> bool:
 
 def decide(priority: int, after_s: float, others: Iterable[Waiting]) -> bool:
     """At once for a higher priority, once it has waited ``after_s`` for an equal one, never for a lower one. Pure."""
-    return any(other.priority > priority or (other.priority == priority and other.waited_s >= after_s)
-               for other in others)
+    return any(
+        other.priority > priority or (other.priority == priority and other.waited_s >= after_s) for other in others
+    )
 
 
 def announce(priority: int) -> None:

@@ -43,8 +43,13 @@ def _parser() -> argparse.ArgumentParser:
     look = commands.add_parser("verify", help="look at every record and image; exit 1 when something is broken")
     look.add_argument("--quick", action="store_true", help="do not decode the images")
     look.add_argument("--json", action="store_true", help="print the result as JSON")
-    look.add_argument("--workers", type=_count, default=len(os.sched_getaffinity(0)), metavar="N",
-                      help="processes that share the records of a large file (default: %(default)s, the CPUs)")
+    look.add_argument(
+        "--workers",
+        type=_count,
+        default=len(os.sched_getaffinity(0)),
+        metavar="N",
+        help="processes that share the records of a large file (default: %(default)s, the CPUs)",
+    )
     look.set_defaults(run=_verify)
     index = commands.add_parser("index", help="write the .idx file where it is missing or stale")
     index.set_defaults(run=_index)
@@ -107,8 +112,10 @@ def _index(options: argparse.Namespace) -> int:
             print(f"{beside} is right; left as it is")
             continue
         count = write_index(path, beside)
-        print(f"{beside}: {'written' if state == 'none' else 'replaced'}, {count:,} records"
-              + ("" if state == "none" else f" (it was stale: {state})"))
+        print(
+            f"{beside}: {'written' if state == 'none' else 'replaced'}, {count:,} records"
+            + ("" if state == "none" else f" (it was stale: {state})")
+        )
     return 0
 
 

@@ -89,9 +89,7 @@ def offset(fraction: float, room: int) -> int:
     return min(room, int(fraction * (room + 1)))
 
 
-def region(
-    augment: Augment, drawn: Draw, size: tuple[int, int], wanted: tuple[int, int]
-) -> tuple[int, int, int, int]:
+def region(augment: Augment, drawn: Draw, size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int, int, int]:
     """Top, left, height and width of random_resized_crop in an image of ``size`` (height, width) pixels.
 
     mx.image.random_size_crop: the area uniform, the aspect (width / height) uniform in its logarithm; the first of ten

@@ -27,8 +27,13 @@ class Batch:
 
     def copy(self) -> Batch:
         """With arrays of its own."""
-        return replace(self, images=self.images.copy(), labels=self.labels.copy(), mirror=self.mirror.copy(),
-                       weights=self.weights.copy())
+        return replace(
+            self,
+            images=self.images.copy(),
+            labels=self.labels.copy(),
+            mirror=self.mirror.copy(),
+            weights=self.weights.copy(),
+        )
 
     @classmethod
     def of(cls, decoded: Decoded, rows: Rows) -> Batch:
@@ -39,5 +44,6 @@ class Batch:
             weights = rows.weights * decoded.usable
             real_local = int(weights.sum())
         bad = tuple(decoded.bad) if rows.real_local else ()  # a worker with padding only counts none
-        return cls(decoded.images, labels, decoded.mirror, weights, real_local, rows.real_global, bad,
-                   rows.records_done)
+        return cls(
+            decoded.images, labels, decoded.mirror, weights, real_local, rows.real_global, bad, rows.records_done
+        )

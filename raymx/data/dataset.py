@@ -38,10 +38,16 @@ _log = logging.getLogger(__name__)
 
 TASK_BYTES = 64 << 20  # of the files, a read task
 BLOCK_BYTES = 16 << 20  # of the images, a block
-_SCHEMA = pa.schema([
-    ("key", pa.int64()), ("label", pa.list_(pa.float32())), ("id", pa.uint64()), ("image", pa.large_binary()),
-    ("file", pa.string()), ("offset", pa.int64()),
-])
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.int64()),
+        ("label", pa.list_(pa.float32())),
+        ("id", pa.uint64()),
+        ("image", pa.large_binary()),
+        ("file", pa.string()),
+        ("offset", pa.int64()),
+    ]
+)
 _PART = re.compile(r"part-\d{5,}\.(rec|idx)")  # what is written in a folder
 _Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # as RecordSet.locate gives them
 
@@ -70,9 +76,7 @@ def read_recordio(
     return dataset
 
 
-def write_recordio(
-    dataset: ray.data.Dataset, path: str | os.PathLike[str], *, overwrite: bool = False
-) -> list[str]:
+def write_recordio(dataset: ray.data.Dataset, path: str | os.PathLike[str], *, overwrite: bool = False) -> list[str]:
     """Write the rows of a Dataset, in order, as records with an .idx file beside each; the paths of the .rec files.
 
     Columns: ``image`` (bytes) and ``label`` (a number or a list; a single one stands in the record's header), and
@@ -122,8 +126,10 @@ class _RecordSource(Datasource):  # type: ignore[misc]  # Ray is not typed
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         stops = [*self._starts[1:].tolist(), self._records.num_records]
-        return [self._task(start, stop, per_task_row_limit)
-                for start, stop in zip(self._starts.tolist(), stops, strict=True)]
+        return [
+            self._task(start, stop, per_task_row_limit)
+            for start, stop in zip(self._starts.tolist(), stops, strict=True)
+        ]
 
     def _task(self, start: int, stop: int, row_limit: int | None) -> ReadTask:
         # Only what this task needs travels: its own records, not the index.
@@ -137,9 +143,7 @@ class _RecordSource(Datasource):  # type: ignore[misc]  # Ray is not typed
         return ReadTask(lambda: _read_blocks(paths, keys, places, skip_bad), metadata, _SCHEMA, row_limit)
 
 
-def _read_blocks(
-    paths: Sequence[str], keys: NDArray[np.int64], places: _Places, skip_bad: bool
-) -> Iterator[pa.Table]:
+def _read_blocks(paths: Sequence[str], keys: NDArray[np.int64], places: _Places, skip_bad: bool) -> Iterator[pa.Table]:
     """Tables of about BLOCK_BYTES; the last one may have no rows."""
     held: list[dict[str, Any]] = []
     size = 0
@@ -252,8 +256,10 @@ def _write_file(tables: Iterable[pa.Table], path: str, *, with_keys: bool) -> bo
             key = _whole_number(row, "key", np.int64) if with_keys else None
             key = number if key is None else key
             if key in seen:
-                raise DataError(f"{path}: two rows have the key {key}, and in one file keys must differ; without the "
-                                'column (dataset.drop_columns(["key"])) rows are numbered')
+                raise DataError(
+                    f"{path}: two rows have the key {key}, and in one file keys must differ; without the "
+                    'column (dataset.drop_columns(["key"])) rows are numbered'
+                )
             seen.add(key)
             writer.write(_payload(row), key)
     return True
@@ -266,8 +272,10 @@ def _needed_rows(tables: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         there = table.column_names
         for name in ("image", "label"):
             if name not in there:
-                raise DataError(f"the dataset has no column {name}; it has {', '.join(there)}, and write_recordio "
-                                "needs image (bytes) and label (a number or a list)")
+                raise DataError(
+                    f"the dataset has no column {name}; it has {', '.join(there)}, and write_recordio "
+                    "needs image (bytes) and label (a number or a list)"
+                )
         yield from table.select([name for name in ("image", "label", "id", "key") if name in there]).to_pylist()
 
 

@@ -226,8 +226,10 @@ def load_transform(name: str, directory: str) -> Transform:
     """The user's function of (image, label, rng); a Gluon transform, which takes the image alone, is wrapped."""
     found = load_object(name, directory)
     if isinstance(found, type) or not callable(found):
-        raise DataError(f"{name} is {'a class' if isinstance(found, type) else type(found).__name__}; a transform is a "
-                        "function, or an instance of a Gluon transform")
+        raise DataError(
+            f"{name} is {'a class' if isinstance(found, type) else type(found).__name__}; a transform is a "
+            "function, or an instance of a Gluon transform"
+        )
     return _gluon_transform(found) if hasattr(found, "collect_params") else found
 
 

@@ -50,9 +50,16 @@ class Images:
         if not 0 <= self.resize <= 65535:
             raise ExperimentError(f"resize {self.resize}: it is the shorter side, 1 to 65535 pixels, or 0 for none")
         if self.pass_through and (self.encoding, self.quality, self.color, self.resize, self.center_crop) != (
-                ".jpg", None, "rgb", 0, False):
-            raise ExperimentError("pass-through packs each file as it is; leave out resize, center_crop, quality, "
-                                  "encoding and color, or pass_through")
+            ".jpg",
+            None,
+            "rgb",
+            0,
+            False,
+        ):
+            raise ExperimentError(
+                "pass-through packs each file as it is; leave out resize, center_crop, quality, "
+                "encoding and color, or pass_through"
+            )
 
 
 def encode_file(path: str, options: Images) -> Result:

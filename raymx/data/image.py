@@ -28,8 +28,13 @@ Exif = Literal["ignore", "apply"]
 
 _JPEG_START = b"\xff\xd8\xff"
 _KINDS = (
-    (_JPEG_START, "jpeg"), (b"\x89PNG", "png"), (b"BM", "bmp"), (b"GIF8", "gif"), (b"RIFF", "webp"),
-    (b"II*\0", "tiff"), (b"MM\0*", "tiff"),
+    (_JPEG_START, "jpeg"),
+    (b"\x89PNG", "png"),
+    (b"BM", "bmp"),
+    (b"GIF8", "gif"),
+    (b"RIFF", "webp"),
+    (b"II*\0", "tiff"),
+    (b"MM\0*", "tiff"),
 )
 _LONGEST = 32766  # pixels of a side that OpenCV can rotate
 
@@ -93,9 +98,7 @@ class _View(NamedTuple):
     width: int
 
 
-def decode_into(
-    out: NDArray[np.uint8], image: Image, pixels: Pixels, where: str, rng: Generator | None = None
-) -> bool:
+def decode_into(out: NDArray[np.uint8], image: Image, pixels: Pixels, where: str, rng: Generator | None = None) -> bool:
     """Write ``image`` into ``out``, uint8 (H, W, C) and contiguous, and return whether it is to be mirrored.
 
     Gray becomes colour and colour gray as C asks; alpha is dropped; 16 bits become 8. Mirroring is left to the net's
@@ -219,8 +222,12 @@ def _decode_jpeg(
         size = (-(-height // factor), -(-width // factor))
         whole = view[:4] == (0.0, 1.0, 0.0, 1.0) and size == out.shape[:2]
         picture = simplejpeg.decode_jpeg(
-            image, "GRAY" if pixels.shape[0] == 1 else "RGB",
-            min_height=size[0], min_width=size[1], min_factor=factor, buffer=out if whole else None,
+            image,
+            "GRAY" if pixels.shape[0] == 1 else "RGB",
+            min_height=size[0],
+            min_width=size[1],
+            min_factor=factor,
+            buffer=out if whole else None,
         )
     except (ValueError, MemoryError):  # OpenCV has a limit for the size that a damaged header may claim
         return None
@@ -275,8 +282,10 @@ def _place(
     if pixels.augment is None or not pixels.shifts:
         _resize(part, view, out)
     elif max(view.height, view.width) > _LONGEST:
-        raise DataError(f"{where}: the image, {rows} x {columns} pixels, would be {view.height} x {view.width} before "
-                        f"it is rotated, padded and cropped; allowed: {_LONGEST} a side. Leave the record out")
+        raise DataError(
+            f"{where}: the image, {rows} x {columns} pixels, would be {view.height} x {view.width} before "
+            f"it is rotated, padded and cropped; allowed: {_LONGEST} a side. Leave the record out"
+        )
     else:
         _shift(out, _resize(part, view), pixels.augment, drawn)
 

@@ -78,6 +78,7 @@ def from_folder(source: Path, extensions: Sequence[str] = EXTENSIONS) -> Listing
 
 def _files(source: Path, name: str) -> Iterator[str]:
     """Paths relative to ``source`` of all files below its folder ``name``, sorted folder by folder. Follows links."""
+
     def fail(error: OSError) -> None:
         raise _unreadable(error.filename, error)
 
@@ -110,11 +111,15 @@ def _check_folder(listing: Listing, beside: list[str], extensions: Sequence[str]
     if listing.entries:
         return
     if beside:
-        raise DataError(f"{listing.source}: {len(beside)} images but none in a class folder, so they have no labels; "
-                        "put them into one folder a class, or name a .lst file (index<TAB>label<TAB>path a line)")
+        raise DataError(
+            f"{listing.source}: {len(beside)} images but none in a class folder, so they have no labels; "
+            "put them into one folder a class, or name a .lst file (index<TAB>label<TAB>path a line)"
+        )
     others = ", ".join(f"{count} {name or 'without'}" for name, count in listing.others.most_common(5))
-    raise DataError(f"{listing.source}: no images ({' '.join(extensions)}) in class folders; "
-                    f"other files there: {others or 'none'}. --extensions takes other ones")
+    raise DataError(
+        f"{listing.source}: no images ({' '.join(extensions)}) in class folders; "
+        f"other files there: {others or 'none'}. --extensions takes other ones"
+    )
 
 
 def _unreadable(path: object, error: OSError) -> DataError:
@@ -174,8 +179,10 @@ def check_widths(listing: Listing, width: int | None = None) -> None:
         if len(entry.labels) != wanted:
             where = f"line {entry.line}" if entry.line else entry.path
             expected = f"--label-width is {width}" if width else f"line {listing.entries[0].line} has {wanted}"
-            raise DataError(f"{listing.source}, {where}: {len(entry.labels)} label(s), but {expected}; correct it, or "
-                            "give --variable-labels if labels differ in number, as for detection")
+            raise DataError(
+                f"{listing.source}, {where}: {len(entry.labels)} label(s), but {expected}; correct it, or "
+                "give --variable-labels if labels differ in number, as for detection"
+            )
 
 
 def lines(entries: Sequence[Entry]) -> Iterator[str]:
@@ -216,8 +223,10 @@ def plan(entries: Sequence[Entry], how: Split) -> tuple[dict[str, list[Entry]], 
 def _chunks(name: str, entries: list[Entry], count: int) -> Mapping[str, list[Entry]]:
     """Contiguous pieces that differ by at most one in length."""
     if len(entries) < count:
-        raise DataError(f"{name.lstrip('_') or 'the output'}: {len(entries)} image(s) for {count} file(s); "
-                        "choose a larger ratio or fewer --chunks")
+        raise DataError(
+            f"{name.lstrip('_') or 'the output'}: {len(entries)} image(s) for {count} file(s); "
+            "choose a larger ratio or fewer --chunks"
+        )
     if count == 1:
         return {name: entries}
     cuts = [number * len(entries) // count for number in range(count + 1)]
@@ -251,8 +260,10 @@ def _shares(ratios: Sequence[float]) -> list[int]:
         raise ExperimentError(f"the ratios {_text(ratios)} are not all from 0 to 1")
     exact = [Fraction(str(ratio)) for ratio in ratios]
     if not 0 < sum(exact) <= 1:
-        raise ExperimentError(f"the ratios {_text(ratios)} of training, validation and test add up to "
-                              f"{float(sum(exact)):g}; it must be above 0 and at most 1")
+        raise ExperimentError(
+            f"the ratios {_text(ratios)} of training, validation and test add up to "
+            f"{float(sum(exact)):g}; it must be above 0 and at most 1"
+        )
     exact.append(1 - sum(exact, Fraction()))
     whole = math.lcm(*(share.denominator for share in exact))
     return [int(share * whole) for share in exact]

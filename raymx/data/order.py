@@ -52,8 +52,10 @@ class Shuffle:
         if self.order not in ("global", "chunk", "none"):
             raise ValueError(f"order is {self.order!r}; allowed: 'global', 'chunk', 'none'")
         if min(self.chunk_records, self.window_records) < 1:
-            raise ValueError(f"chunk_records is {self.chunk_records} and window_records {self.window_records}; "
-                             "both must be at least 1")
+            raise ValueError(
+                f"chunk_records is {self.chunk_records} and window_records {self.window_records}; "
+                "both must be at least 1"
+            )
 
 
 def epoch_order(num_records: int, shuffle: Shuffle, epoch: int) -> NDArray[np.int64]:
@@ -120,8 +122,9 @@ class BatchPlan:
         Raises ValueError when the epoch has no such record.
         """
         if not 0 <= start < self.num_records:
-            raise ValueError(f"a batch begins at record {start}; this epoch has the records 0 to "
-                             f"{self.num_records - 1}")
+            raise ValueError(
+                f"a batch begins at record {start}; this epoch has the records 0 to {self.num_records - 1}"
+            )
         return min(self.global_batch_size, self.num_records - start)
 
     def worker_rows(self, order: NDArray[np.int64], start: int, rank: int) -> Rows:

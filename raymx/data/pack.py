@@ -53,8 +53,15 @@ class Packed:
 
 
 def pack_listing(
-    listing: Listing, prefix: str | Path, *, split: Split | None = None, images: Images | None = None, workers: int = 1,
-    strict: bool = False, list_only: bool = False, overwrite: bool = False,
+    listing: Listing,
+    prefix: str | Path,
+    *,
+    split: Split | None = None,
+    images: Images | None = None,
+    workers: int = 1,
+    strict: bool = False,
+    list_only: bool = False,
+    overwrite: bool = False,
     progress: Callable[[int], None] = lambda left: None,
 ) -> Packed:
     """Write ``prefix``.rec, .idx and .lst (one set a file of ``split``), .classes.txt and .skipped.txt.
@@ -87,8 +94,14 @@ def pack_listing(
 
 
 def pack_arrays(
-    images: NDArray[np.uint8], labels: Sequence[float] | NDArray[Any], path: str | Path, *, encoding: str = ".png",
-    quality: int | None = None, ids: Sequence[int] | NDArray[Any] | None = None, overwrite: bool = False,
+    images: NDArray[np.uint8],
+    labels: Sequence[float] | NDArray[Any],
+    path: str | Path,
+    *,
+    encoding: str = ".png",
+    quality: int | None = None,
+    ids: Sequence[int] | NDArray[Any] | None = None,
+    overwrite: bool = False,
 ) -> int:
     """Write images that are in memory to ``path`` and, beside it, its .idx file. Returns the number of records.
 
@@ -101,8 +114,10 @@ def pack_arrays(
     _refuse_existing([path, path.with_suffix(".idx")], overwrite)
     numbers = range(len(images)) if ids is None else [int(number) for number in ids]
     unique = len(set(numbers)) == len(numbers)  # else keys are positions
-    with _into_place(path.with_suffix("")) as folder, recordio.RecordIOWriter(
-            folder / path.name, folder / f"{path.stem}.idx") as writer:
+    with (
+        _into_place(path.with_suffix("")) as folder,
+        recordio.RecordIOWriter(folder / path.name, folder / f"{path.stem}.idx") as writer,
+    ):
         for number, label, pixels in zip(numbers, values.reshape(len(images), -1), images, strict=True):
             image = pixels[..., ::-1] if pixels.ndim == 3 and pixels.shape[2] == 3 else pixels
             payload = recordio.pack(_in_header(label.tolist()), encoded(image, options), id=number)
@@ -112,13 +127,16 @@ def pack_arrays(
 
 def _check_arrays(images: NDArray[np.uint8], labels: NDArray[np.float64]) -> None:
     if images.dtype != np.uint8 or not (images.ndim == 3 or (images.ndim == 4 and images.shape[3] in (1, 3))):
-        raise DataError(f"images are {images.dtype} {images.shape}; they must be uint8 (n, H, W), (n, H, W, 1) or "
-                        "(n, H, W, 3)")
+        raise DataError(
+            f"images are {images.dtype} {images.shape}; they must be uint8 (n, H, W), (n, H, W, 1) or (n, H, W, 3)"
+        )
     if not images.size:
         raise DataError(f"images of shape {images.shape} have no pixels; there must be at least one")
     if labels.ndim not in (1, 2) or len(labels) != len(images) or not labels.size:
-        raise DataError(f"labels have the shape {labels.shape}; for these images it must be ({len(images)},) or "
-                        f"({len(images)}, width)")
+        raise DataError(
+            f"labels have the shape {labels.shape}; for these images it must be ({len(images)},) or "
+            f"({len(images)}, width)"
+        )
     if not (np.abs(labels) <= listings.MAX_LABEL).all():
         raise DataError("labels are not all finite float32 numbers; correct them")
 
@@ -154,22 +172,31 @@ def _into_place(prefix: Path, notes: Sequence[Path] = ()) -> Iterator[Path]:
 def _check_places(listing: Listing, places: Sequence[Path], overwrite: bool) -> None:
     """Refuse to write over files, and in any case over the list that is read."""
     if listing.source.resolve() in (place.resolve() for place in places):
-        raise DataError(f"{listing.source} is the list to read, and a list of what is packed would get that name "
-                        f"too; choose another PREFIX, such as {listing.source.with_suffix('')}_packed")
+        raise DataError(
+            f"{listing.source} is the list to read, and a list of what is packed would get that name "
+            f"too; choose another PREFIX, such as {listing.source.with_suffix('')}_packed"
+        )
     _refuse_existing(places, overwrite)
 
 
 def _refuse_existing(places: Sequence[Path], overwrite: bool) -> None:
     there = [place for place in places if place.exists()]
     if there and not overwrite:
-        raise DataError(f"{there[0]} exists{f' (and {len(there) - 1} more)' if there[1:] else ''}; give --overwrite "
-                        "(overwrite=True) to replace it, or another name")
+        raise DataError(
+            f"{there[0]} exists{f' (and {len(there) - 1} more)' if there[1:] else ''}; give --overwrite "
+            "(overwrite=True) to replace it, or another name"
+        )
     if not places[0].parent.is_dir():
         raise DataError(f"the folder {places[0].parent} does not exist; create it, or name another")
 
 
 def _write_records(
-    stem: Path, root: Path, entries: list[Entry], encode: Encode, packed: Packed, advance: Callable[[], None],
+    stem: Path,
+    root: Path,
+    entries: list[Entry],
+    encode: Encode,
+    packed: Packed,
+    advance: Callable[[], None],
 ) -> list[Entry]:
     """Write ``stem``.rec and .idx. Returns the entries in them, in order; the others go to ``packed.skipped``."""
     kept = []
@@ -223,8 +250,10 @@ def _encoder(options: Images, workers: int) -> Iterator[Encode]:
     try:
         yield lambda paths: _in_order(pool, paths, options, _GROUPS_IN_FLIGHT * workers)
     except BrokenProcessPool:
-        raise DataError("a process that encodes images was ended from outside, perhaps for lack of memory; "
-                        f"try fewer than {workers} --workers") from None
+        raise DataError(
+            "a process that encodes images was ended from outside, perhaps for lack of memory; "
+            f"try fewer than {workers} --workers"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -80,9 +80,7 @@ def record_end(read_at: ReadAt, offset: int, path: str, file_bytes: int) -> int:
     for at, length in part_spans(read_at, offset, path):
         end = at + length + -length % 4
         if end > file_bytes:
-            raise damaged(
-                path, at - PART.size, f"cut short: the record ends at byte {end}, the file at {file_bytes}"
-            )
+            raise damaged(path, at - PART.size, f"cut short: the record ends at byte {end}, the file at {file_bytes}")
     return end
 
 

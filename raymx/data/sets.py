@@ -53,8 +53,11 @@ class DataSets:
 
     def fingerprint(self) -> list[tuple[str, str]]:
         """(file name, digest) of every file: equal wherever the data are. The folder may differ between nodes."""
-        return [(os.path.basename(path), digest)
-                for which in self.names for path, digest in self.records(which).fingerprint().items()]
+        return [
+            (os.path.basename(path), digest)
+            for which in self.names
+            for path, digest in self.records(which).fingerprint().items()
+        ]
 
     @cached_property
     def label_width(self) -> int:
@@ -67,8 +70,10 @@ class DataSets:
         """Whether images are float32 (C, H, W) of the user's transforms, and not uint8 (H, W, C)."""
         found = {which: self._try_transform(which) for which in self.names}
         if len(set(found.values())) > 1:
-            raise DataError("data.transform and data.validation_transform must agree: one makes float32 images, the "
-                            "other uint8 ones (raymx's own makes uint8): set both, or have both return uint8")
+            raise DataError(
+                "data.transform and data.validation_transform must agree: one makes float32 images, the "
+                "other uint8 ones (raymx's own makes uint8): set both, or have both return uint8"
+            )
         return found["train"]
 
     def decoding(self, which: str) -> Decoding:
@@ -82,9 +87,13 @@ class DataSets:
         data, training = self._experiment.data, which == "train"
         return Decoding(
             Pixels(data.image_shape, data.resize, data.exif, data.augment if training else None),
-            self.label_width, data.label_width == "auto",
-            seed=self._experiment.training.seed, skip_bad=data.on_bad_record == "skip",
-            transform=data.transform if training else data.validation_transform, directory=self._experiment.directory)
+            self.label_width,
+            data.label_width == "auto",
+            seed=self._experiment.training.seed,
+            skip_bad=data.on_bad_record == "skip",
+            transform=data.transform if training else data.validation_transform,
+            directory=self._experiment.directory,
+        )
 
     def _try_transform(self, which: str) -> bool:
         """Whether its images are float32, by the first record that can be used."""

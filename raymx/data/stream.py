@@ -185,11 +185,13 @@ def _decode_run(paths: tuple[str, ...], places: list[Places], decoding: Decoding
     try:
         for batch in decode_batches(paths, places, decoding):
             arrays = {name: getattr(batch, name) for name in _arrays(decoding)}
-            yield pa.table({
-                "rows": [len(batch.images)],
-                **{name: _cell(array) for name, array in arrays.items()},
-                "bad": [json.dumps([asdict(record) for record in batch.bad])],
-            })
+            yield pa.table(
+                {
+                    "rows": [len(batch.images)],
+                    **{name: _cell(array) for name, array in arrays.items()},
+                    "bad": [json.dumps([asdict(record) for record in batch.bad])],
+                }
+            )
     except DataError as error:
         raise _ReadFailed(isinstance(error, TransformFailed), str(error)) from None
 
@@ -261,7 +263,8 @@ def _quiet_context(num_cpus: float, strategy: PlacementGroupSchedulingStrategy |
         context.execution_options.preserve_order = True
         cpus = max(1.0, num_cpus)
         context.execution_options.resource_limits = ExecutionResources(
-            cpu=tasks_in_flight(num_cpus), object_store_memory=AHEAD_BYTES * cpus)
+            cpu=tasks_in_flight(num_cpus), object_store_memory=AHEAD_BYTES * cpus
+        )
         if strategy is not None:
             # With both, Ray Data counts on the group's resources. Else it shares the cluster's out among all streams,
             # and lets a second one start a single task as long as the first is there.

@@ -1,7 +1,7 @@
 """Look at every record of a file, and its image, and say what is there and what is broken.
 
-    report = verify("train.rec", workers=4)
-    report.broken, report.label_widths, report.lines()
+report = verify("train.rec", workers=4)
+report.broken, report.label_widths, report.lines()
 """
 
 from __future__ import annotations

@@ -78,9 +78,12 @@ class WorkerData:
     @cached_property
     def plan(self) -> BatchPlan:
         """Pure arithmetic over this generation's numbers. Raises DataError when the records cannot be had."""
-        return BatchPlan(num_records=self._sets.records("train").num_records,
-                         global_batch_size=self._experiment.training.global_batch_size,
-                         num_workers=self._share.num_workers, devices_per_worker=self._share.devices)
+        return BatchPlan(
+            num_records=self._sets.records("train").num_records,
+            global_batch_size=self._experiment.training.global_batch_size,
+            num_workers=self._share.num_workers,
+            devices_per_worker=self._share.devices,
+        )
 
     # Batches
 
@@ -237,8 +240,14 @@ class WorkerData:
         return epoch_order(self.plan.num_records, shuffle, epoch)
 
     def _validation_parts(self) -> list[Part]:
-        rows = list(validation_rows(self._sets.records("validation").num_records, rows=self.plan.rows_per_worker,
-                                    num_workers=self._share.num_workers, rank=self._share.rank))
+        rows = list(
+            validation_rows(
+                self._sets.records("validation").num_records,
+                rows=self.plan.rows_per_worker,
+                num_workers=self._share.num_workers,
+                rank=self._share.rank,
+            )
+        )
         most = STREAM_TASKS * self._task_batches
         cuts = {start: rows[start : start + most] for start in range(0, len(rows), most)}
         return [Part(f"validation {start}", len(cut), partial(list, cut)) for start, cut in cuts.items()]
@@ -291,6 +300,11 @@ class WorkerData:
         """How many bad records were skipped since the last call; says so in the log, a line a file."""
         skipped, self._skipped = self._skipped, {}
         for path, reasons in skipped.items():
-            log.warning("%s: %d bad record%s skipped, the first %s", path, len(reasons),
-                        "" if len(reasons) == 1 else "s", reasons[0])
+            log.warning(
+                "%s: %d bad record%s skipped, the first %s",
+                path,
+                len(reasons),
+                "" if len(reasons) == 1 else "s",
+                reasons[0],
+            )
         return sum(map(len, skipped.values()))

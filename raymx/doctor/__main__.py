@@ -15,9 +15,11 @@ try:
     from raymx.doctor import facts, findings, needs, storage
     from raymx.doctor.checks import INSTALL, check_node, check_storage, not_installed
     from raymx.doctor.findings import Finding
-except ModuleNotFoundError as missing:      # packaging, with which everything else is compared
-    sys.exit(f"raymx: error: {missing.name} is not installed, nor is Ray, which brings it; in raymx's folder: "
-             "pip install -e '.[cpu]'")
+except ModuleNotFoundError as missing:  # packaging, with which everything else is compared
+    sys.exit(
+        f"raymx: error: {missing.name} is not installed, nor is Ray, which brings it; in raymx's folder: "
+        "pip install -e '.[cpu]'"
+    )
 
 # Not those of raymx.options, which needs packages that may be what is missing.
 _EXIT_OK, _EXIT_PROBLEM, _EXIT_INTERRUPTED = 0, 1, 130
@@ -25,9 +27,11 @@ _EXIT_OK, _EXIT_PROBLEM, _EXIT_INTERRUPTED = 0, 1, 130
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog="python -m raymx.doctor", allow_abbrev=False,
+        prog="python -m raymx.doctor",
+        allow_abbrev=False,
         description="Say what would stop a run, and how to put it right: on this machine, without starting Ray, or "
-        "with --address (or RAY_ADDRESS) on every node of a cluster. The exit code is 1 when a problem was found.")
+        "with --address (or RAY_ADDRESS) on every node of a cluster. The exit code is 1 when a problem was found.",
+    )
     top.add_argument("--address", help="a running Ray cluster (host:port or auto), whose nodes are looked at")
     top.add_argument("--storage-path", metavar="PATH", help="the folder or URI for results that runs will be given")
     top.add_argument("--json", action="store_true", help="print the findings as a JSON list")
@@ -47,8 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _diagnose(args: argparse.Namespace) -> int:
     address = args.address or os.environ.get("RAY_ADDRESS") or None
     if not args.json:
-        print(f"raymx {__version__}: looking at {f'the cluster at {address}' if address else 'this machine'}",
-              flush=True)
+        print(
+            f"raymx {__version__}: looking at {f'the cluster at {address}' if address else 'this machine'}", flush=True
+        )
     found = _cluster(address, args.storage_path) if address else _this_machine(args.storage_path)
     print(findings.as_json(found) if args.json else "\n".join(findings.lines(found)))
     return _EXIT_PROBLEM if findings.stops(found) else _EXIT_OK
@@ -59,7 +64,7 @@ def _this_machine(storage_path: str | None) -> list[Finding]:
     found = [*([] if wanted else [not_installed()]), *check_node(here, wanted)]
     try:
         from raymx.results import storage_path as absolute
-    except ImportError:         # of what is missing, which has been said
+    except ImportError:  # of what is missing, which has been said
         return found
     path = absolute(storage_path)
     error, disk = storage.try_here(path, f".raymx-doctor-{uuid.uuid4().hex}")
@@ -71,8 +76,10 @@ def _cluster(address: str, storage_path: str | None) -> list[Finding]:
         from raymx.doctor import between, cluster
         from raymx.results import storage_path as absolute
     except ImportError as error:
-        return [*_this_machine(storage_path), Finding(
-            "problem", "cluster", f"{address} cannot be looked at from here: {error}", INSTALL)]
+        return [
+            *_this_machine(storage_path),
+            Finding("problem", "cluster", f"{address} cannot be looked at from here: {error}", INSTALL),
+        ]
     here = _here()
     seen = cluster.look(address, absolute(storage_path), here, _child())
     if isinstance(seen, Finding):

@@ -16,8 +16,8 @@ REINSTALL = "pip uninstall -y mxnet mxnet-cu112, then " + INSTALL
 # Other versions of these stop a run; of what else raymx needs they may not.
 _STOPPING = ("ray", "numpy", "pandas", "pyarrow", "pydantic", "PyYAML", "opencv-python-headless", "simplejpeg")
 
-_FULL = 0.95                    # from here on Ray keeps no more objects on a disk (local_fs_capacity_threshold)
-_LOW, _OUT = 2e9, 100e6         # bytes: soon full; nothing can be written
+_FULL = 0.95  # from here on Ray keeps no more objects on a disk (local_fs_capacity_threshold)
+_LOW, _OUT = 2e9, 100e6  # bytes: soon full; nothing can be written
 # Ray's object store, when nothing says how large: a part of the memory, and the most where /dev/shm is small.
 _DEFAULT_STORE, _MOST_STORE = 0.3, 10e9
 
@@ -32,21 +32,35 @@ def check_node(facts: Facts, needs: Needs | None, *, resources: Mapping[str, flo
         found += [*check_packages(facts, needs), *check_cuda_libraries(facts, needs)]
     found += [*check_mxnet(facts, needs), *check_gpus(facts, None if resources is None else resources.get("GPU", 0.0))]
     store = None if resources is None else resources.get("object_store_memory")
-    return [*found, check_shm(facts, store), check_disk("Ray's files", facts["temp"], "RAY_TMPDIR, or ray start "
-                                                        "--temp-dir, names another folder")]
+    return [
+        *found,
+        check_shm(facts, store),
+        check_disk("Ray's files", facts["temp"], "RAY_TMPDIR, or ray start --temp-dir, names another folder"),
+    ]
 
 
 def check_python(facts: Facts, needs: Needs | None) -> list[Finding]:
     wanted = needs.python if needs else ""
     if not fits(facts["python"], wanted):
-        python = Finding("problem", "Python", f"{facts['python']}, and raymx needs {wanted}",
-                         "make a virtual environment with Python 3.11 and install raymx in it")
+        python = Finding(
+            "problem",
+            "Python",
+            f"{facts['python']}, and raymx needs {wanted}",
+            "make a virtual environment with Python 3.11 and install raymx in it",
+        )
     else:
         python = Finding("ok", "Python", facts["python"])
     if facts["platform"] == "Linux x86_64":
         return [python]
-    return [python, Finding("problem", "system", f"{facts['platform']}: MXNet 1.9.1 is built for Linux x86_64",
-                            "use such a machine, or a container of that kind")]
+    return [
+        python,
+        Finding(
+            "problem",
+            "system",
+            f"{facts['platform']}: MXNet 1.9.1 is built for Linux x86_64",
+            "use such a machine, or a container of that kind",
+        ),
+    ]
 
 
 def check_raymx(facts: Facts, *, on_cluster: bool) -> list[Finding]:
@@ -72,9 +86,13 @@ def _package(name: str, version: str, needs: Needs) -> Finding:
     wanted = needs.packages[name]
     if fits(version, wanted):
         return Finding("ok", name, version)
-    held = "" if name == "numpy" else f" {needs.exactly('numpy')}"      # or pip takes a newer one along
-    return Finding("problem" if name in _STOPPING else "warning", name, f"{version}, and raymx needs {wanted}",
-                   f"pip install {needs.exactly(name)}{held}")
+    held = "" if name == "numpy" else f" {needs.exactly('numpy')}"  # or pip takes a newer one along
+    return Finding(
+        "problem" if name in _STOPPING else "warning",
+        name,
+        f"{version}, and raymx needs {wanted}",
+        f"pip install {needs.exactly(name)}{held}",
+    )
 
 
 def check_mxnet(facts: Facts, needs: Needs | None) -> list[Finding]:
@@ -82,11 +100,19 @@ def check_mxnet(facts: Facts, needs: Needs | None) -> list[Finding]:
     there, found = builds(facts["packages"]), facts["child"]["mxnet"]
     findings = []
     if len(there) > 1:
-        findings.append(Finding("problem", "MXNet", f"{' and '.join(there)} are installed, and each has overwritten "
-                                "files of the other", REINSTALL))
+        findings.append(
+            Finding(
+                "problem",
+                "MXNet",
+                f"{' and '.join(there)} are installed, and each has overwritten files of the other",
+                REINSTALL,
+            )
+        )
     if "error" in found:
-        return [*findings, Finding("problem", "MXNet", f"cannot be imported ({found['error']})",
-                                   _import_fix(found["error"], facts))]
+        return [
+            *findings,
+            Finding("problem", "MXNet", f"cannot be imported ({found['error']})", _import_fix(found["error"], facts)),
+        ]
     wanted = needs.mxnet.get(next(iter(there), ""), "") if needs else ""
     if not fits(found["version"], wanted):
         findings.append(Finding("problem", "MXNet", f"{found['version']}, and raymx needs {wanted}", REINSTALL))
@@ -97,13 +123,15 @@ def _import_fix(error: str, facts: Facts) -> str:
     """What to do about the words with which ``import mxnet`` ends."""
     if "No module named 'mxnet'" in error:
         return INSTALL
-    if "'numpy'" in error and "has no attribute" in error:      # np.bool went with 1.24
+    if "'numpy'" in error and "has no attribute" in error:  # np.bool went with 1.24
         return "pip install numpy==1.23.5: it is the last NumPy that MXNet 1.9.1 can be imported with"
     if "libgomp" in error or "error" in facts["child"]["libgomp"]:
         return "apt-get install libgomp1 (dnf install libgomp): a library of the system that MXNet needs"
     if "libcuda" in error:
-        return ("this is the GPU build, and there is no NVIDIA driver: install one (in a container, start it with the "
-                "NVIDIA runtime: docker run --gpus all), or for the CPU " + REINSTALL)
+        return (
+            "this is the GPU build, and there is no NVIDIA driver: install one (in a container, start it with the "
+            "NVIDIA runtime: docker run --gpus all), or for the CPU " + REINSTALL
+        )
     if "cannot open shared object file" in error:
         return "the CUDA libraries come with raymx's extra: in raymx's folder: pip install -e '.[cu112]'"
     if "No module named" in error:
@@ -116,12 +144,21 @@ def check_cuda_libraries(facts: Facts, needs: Needs) -> list[Finding]:
     if "mxnet-cu112" not in facts["packages"]:
         return []
     versions = {name: version_of(name, facts["packages"]) for name in needs.cuda}
-    wrong = [f"{name} {version or 'is missing'} (needs {needs.cuda[name]})" for name, version in versions.items()
-             if version is None or not fits(version, needs.cuda[name])]
+    wrong = [
+        f"{name} {version or 'is missing'} (needs {needs.cuda[name]})"
+        for name, version in versions.items()
+        if version is None or not fits(version, needs.cuda[name])
+    ]
     if not wrong:
         return [Finding("ok", "CUDA libraries", f"all {len(versions)} are installed")]
-    return [Finding("problem" if "error" in facts["child"]["mxnet"] else "note", "CUDA libraries", "; ".join(wrong),
-                    "in raymx's folder: pip install -e '.[cu112]'")]
+    return [
+        Finding(
+            "problem" if "error" in facts["child"]["mxnet"] else "note",
+            "CUDA libraries",
+            "; ".join(wrong),
+            "in raymx's folder: pip install -e '.[cu112]'",
+        )
+    ]
 
 
 def check_shm(facts: Facts, store: float | None) -> Finding:
@@ -130,13 +167,21 @@ def check_shm(facts: Facts, store: float | None) -> Finding:
     total, free = facts["shm"]["total"], facts["shm"]["free"]
     if total < wanted:
         gigabytes = math.ceil(wanted / 1e9)
-        return Finding("warning", "/dev/shm", f"{size(total)}, and Ray's object store wants {size(wanted)}: it lies on "
-                       "disk then, and data come slowly", f"in Docker: docker run --shm-size={gigabytes}g; in "
-                       "Kubernetes: mount an emptyDir of medium Memory there; else: "
-                       f"mount -o remount,size={gigabytes}G /dev/shm")
+        return Finding(
+            "warning",
+            "/dev/shm",
+            f"{size(total)}, and Ray's object store wants {size(wanted)}: it lies on disk then, and data come slowly",
+            f"in Docker: docker run --shm-size={gigabytes}g; in "
+            "Kubernetes: mount an emptyDir of medium Memory there; else: "
+            f"mount -o remount,size={gigabytes}G /dev/shm",
+        )
     if free < 0.1 * total:
-        return Finding("warning", "/dev/shm", f"{size(free)} of {size(total)} are free", "remove what ended programs "
-                       "have left in /dev/shm (ls -l /dev/shm)")
+        return Finding(
+            "warning",
+            "/dev/shm",
+            f"{size(free)} of {size(total)} are free",
+            "remove what ended programs have left in /dev/shm (ls -l /dev/shm)",
+        )
     return Finding("ok", "/dev/shm", f"{size(free)} free", amount=free)
 
 
@@ -161,16 +206,24 @@ def size(number: float) -> str:
 
 def check_storage(path: str, error: str, user: str, disk: Space | None) -> list[Finding]:
     """The storage path as one node has it. ``disk`` is None for a URI, ``error`` "" where it can be written."""
-    if error.startswith("No module named"):     # pyarrow, through which runs write
+    if error.startswith("No module named"):  # pyarrow, through which runs write
         return [Finding("problem", "storage path", f"{path} cannot be tried ({error})", INSTALL)]
     if error:
-        return [Finding("problem", "storage path", f"{path} cannot be written by {user} ({error})",
-                        f"give {user} the right to write there, or give another --storage-path")]
-    return [Finding("ok", "storage path", f"{path} can be written") if disk is None else
-            check_disk("storage path", disk, "--storage-path names another folder")]
+        return [
+            Finding(
+                "problem",
+                "storage path",
+                f"{path} cannot be written by {user} ({error})",
+                f"give {user} the right to write there, or give another --storage-path",
+            )
+        ]
+    return [
+        Finding("ok", "storage path", f"{path} can be written")
+        if disk is None
+        else check_disk("storage path", disk, "--storage-path names another folder")
+    ]
 
 
 def not_installed() -> Finding:
     """raymx runs out of a folder that has no metadata."""
     return Finding("warning", "raymx", "is not installed, so versions cannot be compared", INSTALL)
-

@@ -40,8 +40,9 @@ def try_driver() -> dict[str, Any]:
 
 def try_mxnet() -> dict[str, Any]:
     """MXNet's version, whether it is built for CUDA, and the GPUs that it sees."""
-    with contextlib.suppress(ImportError):      # a stage of its own says so
+    with contextlib.suppress(ImportError):  # a stage of its own says so
         from raymx.native import preload_cuda
+
         preload_cuda()
     import mxnet
 
@@ -55,8 +56,9 @@ def try_mxnet() -> dict[str, Any]:
 def _digest(folder: str) -> str:
     """Of the names and the contents of all Python files."""
     digest = hashlib.sha256()
-    files = sorted(os.path.join(root, name) for root, _, names in os.walk(folder) for name in names
-                   if name.endswith(".py"))
+    files = sorted(
+        os.path.join(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(".py")
+    )
     for path in files:
         with open(path, "rb") as file:
             digest.update(os.path.relpath(path, folder).encode() + b"\0" + file.read() + b"\0")
@@ -67,8 +69,8 @@ def _device(cuda: Any, index: int) -> dict[str, Any]:
     device, name, major, minor = ctypes.c_int(), ctypes.create_string_buffer(128), ctypes.c_int(), ctypes.c_int()
     cuda.cuDeviceGet(ctypes.byref(device), index)
     cuda.cuDeviceGetName(name, len(name), device)
-    cuda.cuDeviceGetAttribute(ctypes.byref(major), 75, device)      # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-    cuda.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)      # and MINOR
+    cuda.cuDeviceGetAttribute(ctypes.byref(major), 75, device)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+    cuda.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)  # and MINOR
     return {"name": name.value.decode(errors="replace"), "capability": [major.value, minor.value]}
 
 
@@ -80,7 +82,7 @@ def _text(error: BaseException) -> str:
 def _stage(name: str, work: Callable[[], dict[str, Any]]) -> None:
     try:
         found = work()
-    except BaseException as error:      # SystemExit too: what is imported may do anything
+    except BaseException as error:  # SystemExit too: what is imported may do anything
         found = {"error": _text(error)}
     print(json.dumps({"stage": name, "found": found}), flush=True)
 

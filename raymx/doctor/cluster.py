@@ -24,14 +24,21 @@ from raymx.doctor.findings import Finding
 from raymx.doctor.probe import Probe
 from raymx.driver import probe, quieten, set_environment
 
-START_TIMEOUT_S = 90.0          # of a node: start a process, and import mxnet there
-STEP_TIMEOUT_S = 30.0           # of a node: each step after that
+START_TIMEOUT_S = 90.0  # of a node: start a process, and import mxnet there
+STEP_TIMEOUT_S = 30.0  # of a node: each step after that
 _CLOCK_READINGS = 5
-_MOST_CHARACTERS = 400          # of an error of Ray's
+_MOST_CHARACTERS = 400  # of an error of Ray's
 
 
-def look(address: str, storage: str | None, here: Facts, child: str, *, start_timeout_s: float = START_TIMEOUT_S,
-         step_timeout_s: float = STEP_TIMEOUT_S) -> Seen | Finding:
+def look(
+    address: str,
+    storage: str | None,
+    here: Facts,
+    child: str,
+    *,
+    start_timeout_s: float = START_TIMEOUT_S,
+    step_timeout_s: float = STEP_TIMEOUT_S,
+) -> Seen | Finding:
     """What each node is like; or why the cluster cannot be connected to. It leaves nothing running.
 
     ``here``: this machine's facts. ``child``: the source of child.py.
@@ -68,14 +75,26 @@ def _connect(address: str) -> Finding | None:
 def _refused(address: str, reason: str, said: str) -> Finding:
     if "InvalidAuthToken" in said + reason or "no authentication token" in reason:
         mode = os.environ.get("RAY_AUTH_MODE", "")
-        return Finding("problem", "token", f"the cluster at {address} asks for one and got none that it takes: "
-                       + token_here(has_token(), mode), token_fix(has_token(), mode))
+        return Finding(
+            "problem",
+            "token",
+            f"the cluster at {address} asks for one and got none that it takes: " + token_here(has_token(), mode),
+            token_fix(has_token(), mode),
+        )
     if "Version mismatch" in reason:
-        return Finding("problem", "cluster", f"{address} has other versions: {reason}",
-                       "use the same versions of Python and Ray here and on every node")
-    return Finding("problem", "cluster", f"{address} (--address or RAY_ADDRESS) cannot be connected to: {reason}",
-                   "is it running (ray status on its head), is this machine one of its nodes, and does a firewall let "
-                   "its ports through?")
+        return Finding(
+            "problem",
+            "cluster",
+            f"{address} has other versions: {reason}",
+            "use the same versions of Python and Ray here and on every node",
+        )
+    return Finding(
+        "problem",
+        "cluster",
+        f"{address} (--address or RAY_ADDRESS) cannot be connected to: {reason}",
+        "is it running (ray status on its head), is this machine one of its nodes, and does a firewall let "
+        "its ports through?",
+    )
 
 
 @contextlib.contextmanager
@@ -109,8 +128,10 @@ class _Look:
     def at_all(self, here: Facts, child: str, start_timeout_s: float) -> Seen:
         nodes = _named([node for node in ray.nodes() if node["Alive"]])
         actor = ray.remote(num_cpus=0, max_restarts=0)(Probe)
-        self.actors = {name: actor.options(scheduling_strategy=_on(node)).remote(name, self.storage)
-                       for name, node in nodes.items()}
+        self.actors = {
+            name: actor.options(scheduling_strategy=_on(node)).remote(name, self.storage)
+            for name, node in nodes.items()
+        }
         started = dict(self.actors)
         try:
             facts = self._ask("facts", dict.fromkeys(nodes, (child,)), start_timeout_s)
@@ -119,19 +140,28 @@ class _Look:
             links = self._links(nodes, ports)
             storage, sees = self._storage()
             return Seen(
-                tuple(nodes), self.silent, {name: one for name, one in facts.items() if name not in self.silent},
+                tuple(nodes),
+                self.silent,
+                {name: one for name, one in facts.items() if name not in self.silent},
                 here if all(_differ(here, one) for one in facts.values()) else None,
-                {name: node["Resources"] for name, node in nodes.items()}, clocks,
+                {name: node["Resources"] for name, node in nodes.items()},
+                clocks,
                 {name: why for name, (port, why) in ports.items() if not port},
-                {name: interface for name, (port, interface) in ports.items() if port}, links, self.storage, storage,
-                sees, any(one["environment"].get("RAY_AUTH_MODE") == "token" for one in facts.values()))
+                {name: interface for name, (port, interface) in ports.items() if port},
+                links,
+                self.storage,
+                storage,
+                sees,
+                any(one["environment"].get("RAY_AUTH_MODE") == "token" for one in facts.values()),
+            )
         finally:
             for one in started.values():
                 with contextlib.suppress(RayError):
                     ray.kill(one)
 
-    def _ask(self, method: str, arguments: Mapping[str, tuple[Any, ...]], timeout_s: float | None = None
-             ) -> dict[str, Any]:
+    def _ask(
+        self, method: str, arguments: Mapping[str, tuple[Any, ...]], timeout_s: float | None = None
+    ) -> dict[str, Any]:
         """Call a method on all nodes at once; those that give no answer in time are asked no more."""
         timeout_s = timeout_s or self.step_timeout_s
         refs = {name: getattr(actor, method).remote(*arguments.get(name, ())) for name, actor in self.actors.items()}
@@ -187,15 +217,18 @@ class _Look:
         finally:
             self._ask("remove_files", {})
             self._ask("remove_folders", {})
-        return written, {name: frozenset(wanted[file] for file in seen) for name, seen in sees.items()
-                         if not written[name][0]}
+        return written, {
+            name: frozenset(wanted[file] for file in seen) for name, seen in sees.items() if not written[name][0]
+        }
 
 
 def _named(nodes: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Nodes by address, with a part of their id where several have the same."""
     addresses = [node["NodeManagerAddress"] for node in nodes]
-    return {address if addresses.count(address) == 1 else f"{address} ({node['NodeID'][:6]})": node
-            for address, node in zip(addresses, nodes, strict=True)}
+    return {
+        address if addresses.count(address) == 1 else f"{address} ({node['NodeID'][:6]})": node
+        for address, node in zip(addresses, nodes, strict=True)
+    }
 
 
 def _on(node: Mapping[str, Any]) -> Any:

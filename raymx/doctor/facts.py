@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 CHILD_TIMEOUT_S = 60.0
-STAGES = ("raymx", "libgomp", "driver", "mxnet")        # of child.py
+STAGES = ("raymx", "libgomp", "driver", "mxnet")  # of child.py
 
 _ENVIRONMENT = ("RAY_AUTH_MODE", "RAY_num_workers_soft_limit", "CUDA_VISIBLE_DEVICES")
 # With a role set, importing mxnet would serve and then exit.
@@ -42,24 +42,33 @@ class Facts(TypedDict):
     executable: str
     platform: str
     python: str
-    packages: dict[str, str]            # version by name, in the form of `canonical`
+    packages: dict[str, str]  # version by name, in the form of `canonical`
     child: dict[str, dict[str, Any]]
-    gpu_files: int                      # NVIDIA GPUs as the kernel has them
-    memory: int                         # bytes that processes here may use
+    gpu_files: int  # NVIDIA GPUs as the kernel has them
+    memory: int  # bytes that processes here may use
     shm: Space
-    temp: Space                         # Ray's folder for its sessions
+    temp: Space  # Ray's folder for its sessions
     environment: dict[str, str]
-    token: bool                         # there is one; it is never read
+    token: bool  # there is one; it is never read
 
 
 def collect(child: str, temp: str, timeout_s: float = CHILD_TIMEOUT_S) -> Facts:
     """Look at this node. ``child`` is the source of child.py, ``temp`` Ray's folder for its sessions."""
     return Facts(
-        host=socket.gethostname(), user=_user(), executable=sys.executable,
-        platform=f"{platform.system()} {platform.machine()}", python=platform.python_version(), packages=packages(),
-        child=try_out(child, timeout_s), gpu_files=len(glob.glob("/dev/nvidia[0-9]*")), memory=_memory(),
-        shm=space("/dev/shm"), temp=space(temp),
-        environment={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}, token=has_token())
+        host=socket.gethostname(),
+        user=_user(),
+        executable=sys.executable,
+        platform=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        packages=packages(),
+        child=try_out(child, timeout_s),
+        gpu_files=len(glob.glob("/dev/nvidia[0-9]*")),
+        memory=_memory(),
+        shm=space("/dev/shm"),
+        temp=space(temp),
+        environment={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        token=has_token(),
+    )
 
 
 def canonical(name: str) -> str:
@@ -72,7 +81,7 @@ def packages() -> dict[str, str]:
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
-        if name:                        # none where a broken uninstall left an empty folder
+        if name:  # none where a broken uninstall left an empty folder
             found.setdefault(canonical(name), distribution.version)
     return found
 
@@ -93,12 +102,24 @@ def has_token(home: str = "~") -> bool:
 
 def try_out(child: str, timeout_s: float) -> dict[str, dict[str, Any]]:
     """What each stage of the child process found, or the error it ended with."""
-    environment = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_CHILD
-                   and not (name == "CUDA_VISIBLE_DEVICES" and not value)}      # Ray's, for actors without GPUs
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _NOT_FOR_CHILD and not (name == "CUDA_VISIBLE_DEVICES" and not value)
+    }  # Ray's, for actors without GPUs
     try:
         # In the root folder, so that a checkout in the current one does not count as an installed raymx.
-        done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, errors="replace", cwd="/",
-                              env=environment, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [sys.executable, "-c", child],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd="/",
+            env=environment,
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         output, end = done.stdout, _end(done.returncode, done.stderr)
     except subprocess.TimeoutExpired as error:
         printed = error.stdout or b""
@@ -130,7 +151,7 @@ def _end(code: int, stderr: str) -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):         # a container's user has no name
+    except (KeyError, OSError):  # a container's user has no name
         return str(os.getuid())
 
 
@@ -138,6 +159,6 @@ def _memory() -> int:
     """Bytes of the machine, or of its container where that is less."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError), open(path) as file:      # "max" is no number
+        with contextlib.suppress(OSError, ValueError), open(path) as file:  # "max" is no number
             return min(machine, int(file.read()))
     return machine

@@ -13,7 +13,7 @@ from raymx.text import columns, count, some
 Level = Literal["ok", "note", "warning", "problem"]
 LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "problem")
 
-_MOST_NODES = 4         # that a line names; JSON has all
+_MOST_NODES = 4  # that a line names; JSON has all
 _WIDTH = 120
 
 
@@ -70,13 +70,19 @@ def as_json(findings: Iterable[Finding]) -> str:
 def lines(findings: Iterable[Finding]) -> list[str]:
     """A line for each check, problems last, with the fix under it (or under several that have the same); the sum."""
     found = sorted(findings, key=lambda one: LEVELS.index(one.level))
-    heads = columns([(one.level, one.what, ".") for one in found])      # the dot is where a value begins
+    heads = columns([(one.level, one.what, ".") for one in found])  # the dot is where a value begins
     shown: list[str] = []
     for one, head, following in zip(found, heads, [*found[1:], None], strict=True):
-        shown += textwrap.wrap(_where(one) + one.value, _WIDTH, initial_indent=head[:-1],
-                               subsequent_indent=" " * (len(head) - 1), break_long_words=False, break_on_hyphens=False)
+        shown += textwrap.wrap(
+            _where(one) + one.value,
+            _WIDTH,
+            initial_indent=head[:-1],
+            subsequent_indent=" " * (len(head) - 1),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         if one.fix and (following is None or following.fix != one.fix):
-            shown.append(f"  {one.fix}")        # in one piece, since commands are copied from it
+            shown.append(f"  {one.fix}")  # in one piece, since commands are copied from it
     return [*shown, "", _sum(found)]
 
 

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion
 
 from raymx.doctor.facts import canonical
 
-CPU, GPU = "cpu", "cu112"       # raymx's extras for MXNet's builds
+CPU, GPU = "cpu", "cu112"  # raymx's extras for MXNet's builds
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Needs:
 
     python: str
     packages: Mapping[str, str]
-    mxnet: Mapping[str, str]        # its builds, one of which is needed
-    cuda: Mapping[str, str]         # the libraries of the GPU build
+    mxnet: Mapping[str, str]  # its builds, one of which is needed
+    cuda: Mapping[str, str]  # the libraries of the GPU build
 
     def exactly(self, package: str) -> str:
         """What pip is to be told: ``numpy==1.23.5``, quoted for a shell where that is needed."""
@@ -42,14 +42,21 @@ def installed() -> Needs | None:
 def parse(requires: Iterable[str], python: str) -> Needs:
     """Of ``Requires-Dist`` and ``Requires-Python`` as they stand in the metadata."""
     found = [Requirement(text) for text in requires]
-    extras = {extra: [one for one in found if one.marker and one.marker.evaluate({"extra": extra})]
-              for extra in ("", CPU, GPU)}
+    extras = {
+        extra: [one for one in found if one.marker and one.marker.evaluate({"extra": extra})]
+        for extra in ("", CPU, GPU)
+    }
     own = {one.name for one in extras[""]}
-    only = {extra: {one.name: str(one.specifier) for one in extras[extra] if one.name not in own}
-            for extra in (CPU, GPU)}
+    only = {
+        extra: {one.name: str(one.specifier) for one in extras[extra] if one.name not in own} for extra in (CPU, GPU)
+    }
     builds = {name: version for extra in only.values() for name, version in extra.items() if _is_build(name)}
-    return Needs(python, {one.name: str(one.specifier) for one in found if not one.marker}, builds,
-                 {name: version for name, version in only[GPU].items() if not _is_build(name)})
+    return Needs(
+        python,
+        {one.name: str(one.specifier) for one in found if not one.marker},
+        builds,
+        {name: version for name, version in only[GPU].items() if not _is_build(name)},
+    )
 
 
 def fits(version: str, wanted: str) -> bool:

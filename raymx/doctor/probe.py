@@ -15,8 +15,8 @@ from raymx.doctor.facts import Facts, Space, collect
 from raymx.doctor.storage import StorageTrial
 
 CONNECT_TIMEOUT_S = 5.0
-_AT_ONCE = 32                   # connections
-_SIOCGIFADDR = 0x8915           # Linux: the IPv4 address of an interface
+_AT_ONCE = 32  # connections
+_SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 
 
 class Probe:
@@ -45,12 +45,14 @@ class Probe:
             present = ", ".join(f"{name} {own}" for name, own in interfaces().items())
             return 0, f"{error.strerror or error}; its interfaces are {present or 'not known'}"
         threading.Thread(target=self._serve, args=(self._listener,), daemon=True).start()
-        return (int(self._listener.getsockname()[1]),
-                next((name for name, own in interfaces().items() if own == address), ""))
+        return (
+            int(self._listener.getsockname()[1]),
+            next((name for name, own in interfaces().items() if own == address), ""),
+        )
 
     def _serve(self, listener: socket.socket) -> None:
         """Say this node's name to whoever connects."""
-        with contextlib.suppress(OSError):      # the process ends
+        with contextlib.suppress(OSError):  # the process ends
             while True:
                 connection, _ = listener.accept()
                 with connection, contextlib.suppress(OSError):
@@ -100,7 +102,7 @@ def interfaces() -> dict[str, str]:
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):      # it has none
+            with contextlib.suppress(OSError):  # it has none
                 answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
                 found[name] = socket.inet_ntoa(answer[20:24])
     return found

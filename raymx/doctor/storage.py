@@ -10,7 +10,7 @@ from typing import Any
 
 from raymx.doctor.facts import Space, space
 
-_PATIENCE_S = 5.0       # network file systems show a new file late to those who have looked for it before
+_PATIENCE_S = 5.0  # network file systems show a new file late to those who have looked for it before
 
 
 class StorageTrial:
@@ -18,7 +18,7 @@ class StorageTrial:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._made: list[str] = []      # local folders that were not there, the innermost first
+        self._made: list[str] = []  # local folders that were not there, the innermost first
         self._written: list[str] = []
 
     def write(self, name: str) -> str:
@@ -30,7 +30,7 @@ class StorageTrial:
             self._written.append(f"{path}/{name}")
             with fs.open_output_stream(f"{path}/{name}") as file:
                 file.write(name.encode())
-        except Exception as error:      # pyarrow's own kinds, of every file system
+        except Exception as error:  # pyarrow's own kinds, of every file system
             return next(iter(str(error).strip().splitlines()), type(error).__name__)
         return ""
 
@@ -45,7 +45,7 @@ class StorageTrial:
 
     def remove_files(self) -> None:
         for path in self._written:
-            with contextlib.suppress(Exception):        # never written, or gone
+            with contextlib.suppress(Exception):  # never written, or gone
                 self._filesystem()[0].delete_file(path)
 
     def remove_folders(self) -> None:

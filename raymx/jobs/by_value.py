@@ -1,6 +1,6 @@
 """Objects that were defined in a notebook travel by value, as a module that a job's experiment file can name.
 
-    files({"net": my_net})      # {"raymx_objects.py": ..., "raymx_objects.pkl": ...}: net is raymx_objects:net there
+files({"net": my_net})      # {"raymx_objects.py": ..., "raymx_objects.pkl": ...}: net is raymx_objects:net there
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ def load(module_file: str, name: str) -> Any:
     """One object, in the process of a job. Raises ExperimentError when that has another Python than the notebook."""
     python, values = pickle.loads(Path(module_file).with_name(VALUES_FILE).read_bytes())
     if python != _python():
-        raise ExperimentError(f"{name} was defined in a notebook with Python {python}, and this node has {_python()}: "
-                              "what travels by value needs the same one; put it in a module beside the experiment file")
+        raise ExperimentError(
+            f"{name} was defined in a notebook with Python {python}, and this node has {_python()}: "
+            "what travels by value needs the same one; put it in a module beside the experiment file"
+        )
     return pickle.loads(values[name])
 
 
@@ -64,8 +66,10 @@ def _dump(name: str, value: Any) -> bytes:
     try:
         content: bytes = cloudpickle.dumps(value)
     except Exception as error:
-        raise ExperimentError(f"{name} cannot travel by value: {type(error).__name__}: {error}; define what it needs "
-                              "inside of it, or put it in a module beside the experiment file") from None
+        raise ExperimentError(
+            f"{name} cannot travel by value: {type(error).__name__}: {error}; define what it needs "
+            "inside of it, or put it in a module beside the experiment file"
+        ) from None
     finally:
         if travels:
             cloudpickle.unregister_pickle_by_value(module)

@@ -19,21 +19,35 @@ from raymx.jobs.facts import Fact
 from raymx.jobs.view import TrialView, View
 from raymx.text import columns, count
 
-MOST_ROWS, MOST_TEXT_ROWS = 16, 5       # trials of a sweep
+MOST_ROWS, MOST_TEXT_ROWS = 16, 5  # trials of a sweep
 MOST_CURVES = 4
 MOST_MESSAGES, MOST_TEXT_MESSAGES = 4, 2
-MOST_TEXT_NOTES = 3                     # messages, flags and reasons of failures together
-MOST_ERROR = 20_000                     # characters of an error; the middle of a longer one is left out
-MOST_TEXT_ERROR, MOST_SWEEP_ERROR = 6, 3    # lines of an error in the text
-TEXT_SETTINGS = 80                      # characters of a trial's settings
+MOST_TEXT_NOTES = 3  # messages, flags and reasons of failures together
+MOST_ERROR = 20_000  # characters of an error; the middle of a longer one is left out
+MOST_TEXT_ERROR, MOST_SWEEP_ERROR = 6, 3  # lines of an error in the text
+TEXT_SETTINGS = 80  # characters of a trial's settings
 BAR = 24
 _GOING, _OVER = ("run.logs(follow=True)", "run.stop()"), ("run.logs()", "run.results()")
 HINTS: Mapping[str, tuple[str, ...]] = {
-    "pending": _GOING, "starting": _GOING, "running": _GOING,
-    "finished": ("run.results()", "run.plot()", "run.best()"), "interrupted": _OVER, "failed": _OVER, "lost": _OVER}
-STATE_COLOURS: Mapping[str, str] = {        # with white text on them
-    "pending": "#68707A", "paused": "#68707A", "starting": "#55699C", "running": "#0072B2", "finished": "#00795A",
-    "interrupted": "#8A6100", "stopped": "#8A6100", "failed": "#B33A00", "lost": "#7A3E8F"}
+    "pending": _GOING,
+    "starting": _GOING,
+    "running": _GOING,
+    "finished": ("run.results()", "run.plot()", "run.best()"),
+    "interrupted": _OVER,
+    "failed": _OVER,
+    "lost": _OVER,
+}
+STATE_COLOURS: Mapping[str, str] = {  # with white text on them
+    "pending": "#68707A",
+    "paused": "#68707A",
+    "starting": "#55699C",
+    "running": "#0072B2",
+    "finished": "#00795A",
+    "interrupted": "#8A6100",
+    "stopped": "#8A6100",
+    "failed": "#B33A00",
+    "lost": "#7A3E8F",
+}
 # The class is there twice where a notebook's own rules for outputs would win.
 CSS = """
 .raymx-card { box-sizing: border-box; max-width: 960px; margin: 2px 0; padding: 10px 14px; color: inherit;
@@ -103,8 +117,10 @@ def _frame(*parts: str) -> str:
 def _head(view: View, now: float) -> str:
     name, run_id = facts.names(view)
     code = f'<code class="quiet">{escape(run_id)}</code> ' if run_id else ""
-    return (f'<div class="head"><span class="pill {_class(view.state)}">{escape(view.state)}</span> '
-            f'<b>{escape(name)}</b> {code}<span class="end quiet">{escape(facts.times(view, now))}</span></div>')
+    return (
+        f'<div class="head"><span class="pill {_class(view.state)}">{escape(view.state)}</span> '
+        f'<b>{escape(name)}</b> {code}<span class="end quiet">{escape(facts.times(view, now))}</span></div>'
+    )
 
 
 def _class(state: str) -> str:
@@ -114,11 +130,16 @@ def _class(state: str) -> str:
 
 def _bar(view: View) -> str:
     share = facts.share(view)
-    parts = "".join(f'<i class="{kind if kind == facts.PART else _class(kind)}" style="width:{100 * width:.1f}%"></i>'
-                    for kind, width in share if width > 0)
+    parts = "".join(
+        f'<i class="{kind if kind == facts.PART else _class(kind)}" style="width:{100 * width:.1f}%"></i>'
+        for kind, width in share
+        if width > 0
+    )
     done = 100 * sum(width for _, width in share)
-    return (f'<div class="bar" role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{done:.0f}">'
-            f"{parts}</div>")
+    return (
+        f'<div class="bar" role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{done:.0f}">'
+        f"{parts}</div>"
+    )
 
 
 def _run(view: View) -> str:
@@ -131,13 +152,18 @@ def _sweep(view: View) -> str:
     drawn = [trial for trial in best if trial.curve]
     epochs = max((trial.epochs for trial in drawn), default=1)
     curves = chart([trial.curve for trial in drawn], view.metric, view.mode, epochs)
-    return (f'<div class="body"><div class="left">{_facts(facts.of_sweep(view))}</div>{curves}</div>'
-            f"{_table(view, best, drawn)}{_notes(view)}")
+    return (
+        f'<div class="body"><div class="left">{_facts(facts.of_sweep(view))}</div>{curves}</div>'
+        f"{_table(view, best, drawn)}{_notes(view)}"
+    )
 
 
 def _facts(lines: Sequence[Fact]) -> str:
-    cells = (f'<span class="quiet">{escape(name)}</span> <span>{f"<b>{escape(value)}</b>" if value else ""} '
-             f'<span class="quiet">{escape(more)}</span></span>' for name, value, more in lines)
+    cells = (
+        f'<span class="quiet">{escape(name)}</span> <span>{f"<b>{escape(value)}</b>" if value else ""} '
+        f'<span class="quiet">{escape(more)}</span></span>'
+        for name, value, more in lines
+    )
     return f'<div class="facts">{" ".join(cells)}</div>'
 
 
@@ -148,27 +174,31 @@ def _table(view: View, best: Sequence[TrialView], drawn: Sequence[TrialView]) ->
     heads = "".join(f"<th{_side(at)}>{escape(head)}</th>" for at, head in enumerate(facts.heads(view)))
     rows = "".join(_row(trial, best, drawn) for trial in shown)
     hidden = facts.hidden(view, shown)
-    return (f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
-            + (f'<div class="quiet">{escape(hidden)}</div>' if hidden else ""))
+    return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>' + (
+        f'<div class="quiet">{escape(hidden)}</div>' if hidden else ""
+    )
 
 
 def _row(trial: TrialView, best: Sequence[TrialView], drawn: Sequence[TrialView]) -> str:
     name, settings, state, *numbers = facts.cells(trial)
     flag = f' <span class="warn">{escape(facts.line(trial.flag))}</span>' if trial.flag else ""
     first = ' class="best"' if best and trial is best[0] else ""
-    return (f"<tr{first}><td>{_key(drawn.index(trial) if trial in drawn else None)}<code>{escape(name)}</code></td>"
-            f'<td class="text">{escape(settings)}</td>'
-            f'<td class="text"><span class="state"><i class="dot {_class(trial.state)}"></i>{escape(state)}</span>'
-            f"{flag}</td>"
-            + "".join(f'<td class="n">{escape(number)}</td>' for number in numbers) + "</tr>")
+    return (
+        f"<tr{first}><td>{_key(drawn.index(trial) if trial in drawn else None)}<code>{escape(name)}</code></td>"
+        f'<td class="text">{escape(settings)}</td>'
+        f'<td class="text"><span class="state"><i class="dot {_class(trial.state)}"></i>{escape(state)}</span>'
+        f"{flag}</td>" + "".join(f'<td class="n">{escape(number)}</td>' for number in numbers) + "</tr>"
+    )
 
 
 def _key(curve: int | None) -> str:
     """The line of a trial's curve, so that the table is the legend."""
     if curve is None:
         return '<i class="key"></i>'
-    return (f'<svg class="key" viewBox="0 0 22 8"><polyline points="0,4 17,4" stroke="{COLOURS[curve]}" '
-            f'stroke-dasharray="{DASHES[curve]}"/></svg>')
+    return (
+        f'<svg class="key" viewBox="0 0 22 8"><polyline points="0,4 17,4" stroke="{COLOURS[curve]}" '
+        f'stroke-dasharray="{DASHES[curve]}"/></svg>'
+    )
 
 
 def _side(at: int) -> str:
@@ -176,8 +206,10 @@ def _side(at: int) -> str:
 
 
 def _notes(view: View) -> str:
-    lines = "".join(f"<div{' class=warn' * facts.is_warning(line)}>{escape(line)}</div>"
-                    for line in facts.notes(view, MOST_MESSAGES))
+    lines = "".join(
+        f"<div{' class=warn' * facts.is_warning(line)}>{escape(line)}</div>"
+        for line in facts.notes(view, MOST_MESSAGES)
+    )
     return f'<div class="notes">{lines}</div>' if lines else ""
 
 
@@ -206,10 +238,19 @@ def as_text(view: View, now: float) -> str:
     """The card as at most 20 lines of text."""
     name, run_id = facts.names(view)
     head = f"{name}  {facts.line(view.state)}" + (f"  {run_id}" if run_id else "")
-    lines = [head, _text_bar(view, now), *_text_facts(view), *_text_table(view),
-             *facts.notes(view, MOST_TEXT_MESSAGES)[:MOST_TEXT_NOTES], *_text_error(view)]
-    places = [f"{name:<11} {facts.line(place)}" for name, place in (("results", view.path), ("dashboard", view.address))
-              if place]
+    lines = [
+        head,
+        _text_bar(view, now),
+        *_text_facts(view),
+        *_text_table(view),
+        *facts.notes(view, MOST_TEXT_MESSAGES)[:MOST_TEXT_NOTES],
+        *_text_error(view),
+    ]
+    places = [
+        f"{name:<11} {facts.line(place)}"
+        for name, place in (("results", view.path), ("dashboard", view.address))
+        if place
+    ]
     return "\n".join([*lines, *places])
 
 
@@ -230,8 +271,10 @@ def _text_table(view: View) -> list[str]:
         return []
     cells = [facts.cells(trial) for trial in listed]
     flags = [facts.line(trial.flag) for trial in listed]
-    rows = [[name, facts.line(settings, TEXT_SETTINGS), f"{state}: {flag}" if flag else state, *numbers]
-            for (name, settings, state, *numbers), flag in zip(cells, flags, strict=True)]
+    rows = [
+        [name, facts.line(settings, TEXT_SETTINGS), f"{state}: {flag}" if flag else state, *numbers]
+        for (name, settings, state, *numbers), flag in zip(cells, flags, strict=True)
+    ]
     hidden = facts.hidden(view, listed)
     return [*columns([facts.heads(view), *rows]), *([hidden] if hidden else [])]
 
@@ -240,4 +283,4 @@ def _text_error(view: View) -> list[str]:
     """Its first line, which says what it is, and its last ones."""
     lines, most = facts.error(view).splitlines(), MOST_SWEEP_ERROR if view.is_sweep else MOST_TEXT_ERROR
     cut = len(lines) - most
-    return lines if cut <= 0 else [lines[0], f"... {count(cut + 1, 'line')} ...", *lines[-most + 2:]]
+    return lines if cut <= 0 else [lines[0], f"... {count(cut + 1, 'line')} ...", *lines[-most + 2 :]]

@@ -9,15 +9,15 @@ from html import escape
 Points = Sequence[tuple[float, float]]
 """(epoch, value)"""
 
-COLOURS = ("#3A8FD0", "#D5701E", "#009E73", "#C46CA0")     # after Okabe and Ito; each is seen on white and on black
+COLOURS = ("#3A8FD0", "#D5701E", "#009E73", "#C46CA0")  # after Okabe and Ito; each is seen on white and on black
 DASHES = ("", "6 3", "2 2", "8 3 2 3")
-WIDTH, HEIGHT = 380, 122            # pixels
-LEFT, RIGHT, TOP, BOTTOM = 46, 362, 22, 104     # of the area with the curves
-LONGEST_TITLE = 48                  # characters
-MOST_POINTS = 80                    # of one curve
-MARKED_POINTS = 12                  # of a curve whose points are all marked
-LARGEST = 1e100                     # number that can be drawn: differences of such are finite
-FEWEST_EPOCHS = 4                   # on the axis, so that the first points do not fill it
+WIDTH, HEIGHT = 380, 122  # pixels
+LEFT, RIGHT, TOP, BOTTOM = 46, 362, 22, 104  # of the area with the curves
+LONGEST_TITLE = 48  # characters
+MOST_POINTS = 80  # of one curve
+MARKED_POINTS = 12  # of a curve whose points are all marked
+LARGEST = 1e100  # number that can be drawn: differences of such are finite
+FEWEST_EPOCHS = 4  # on the axis, so that the first points do not fill it
 
 
 def finite(points: Points) -> list[tuple[float, float]]:
@@ -45,11 +45,13 @@ def chart(curves: Sequence[Points], title: str, mode: str, epochs: int) -> str:
     low, high = _span([value for _, value in every])
     scale = _Scale(right, low, high)
     lines = [_curve(curve, at, scale, mode, len(drawn) == 1) for at, curve in enumerate(drawn) if curve]
-    name = escape(title if len(title) <= LONGEST_TITLE else title[:LONGEST_TITLE - 1] + "…")
-    return (f'<svg class="curve" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name} over epochs">'
-            f'<text x="{LEFT}" y="12">{name}</text>'
-            f'<text x="{LEFT - 12}" y="{BOTTOM + 14}" text-anchor="end">epoch</text>'
-            f"{''.join(_grid(scale))}{''.join(reversed(lines))}</svg>")
+    name = escape(title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…")
+    return (
+        f'<svg class="curve" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name} over epochs">'
+        f'<text x="{LEFT}" y="12">{name}</text>'
+        f'<text x="{LEFT - 12}" y="{BOTTOM + 14}" text-anchor="end">epoch</text>'
+        f"{''.join(_grid(scale))}{''.join(reversed(lines))}</svg>"
+    )
 
 
 class _Scale:
@@ -78,8 +80,10 @@ def _grid(scale: _Scale) -> Iterator[str]:
     step = _step((scale.high - scale.low) / 2)
     for number in range(math.ceil(scale.low / step), math.floor(scale.high / step) + 1):
         y = scale.y(number * step)
-        yield (f'<path d="M{LEFT} {y:.1f}H{RIGHT}"/>'
-               f'<text x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{_label(number * step, step)}</text>')
+        yield (
+            f'<path d="M{LEFT} {y:.1f}H{RIGHT}"/>'
+            f'<text x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{_label(number * step, step)}</text>'
+        )
     yield f'<path class="axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>'
     for epoch in range(0, scale.right + 1, max(1, round(_step(scale.right / 4)))):
         yield f'<text x="{scale.x(epoch):.1f}" y="{BOTTOM + 14}" text-anchor="middle">{epoch}</text>'
@@ -104,8 +108,11 @@ def _curve(points: Points, at: int, scale: _Scale, mode: str, alone: bool) -> st
     marked = places if len(places) == 1 or (alone and len(places) <= MARKED_POINTS) else []
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.3" fill="{colour}"/>' for x, y in marked)
     best = best_of(points, mode)
-    ring = (f'<circle cx="{scale.x(best[0]):.1f}" cy="{scale.y(best[1]):.1f}" r="4.5" fill="none" stroke="{colour}"/>'
-            if best and alone else "")
+    ring = (
+        f'<circle cx="{scale.x(best[0]):.1f}" cy="{scale.y(best[1]):.1f}" r="4.5" fill="none" stroke="{colour}"/>'
+        if best and alone
+        else ""
+    )
     return f'<polyline points="{line}" stroke="{colour}"{dash}/>{dots}{ring}'
 
 

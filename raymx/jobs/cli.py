@@ -1,7 +1,7 @@
 """``python -m raymx.submit``: submit an experiment to a cluster, and look after the runs there.
 
-    python -m raymx.submit EXPERIMENT --address http://HEAD:8265 --follow
-    python -m raymx.submit logs -f
+python -m raymx.submit EXPERIMENT --address http://HEAD:8265 --follow
+python -m raymx.submit logs -f
 """
 
 from __future__ import annotations
@@ -37,28 +37,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _submit_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog="python -m raymx.submit", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m raymx.submit",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Submit an MXNet experiment to a Ray cluster and return at once; the flags are those of raymx.run.",
-        epilog="other commands, each with --address and --help:\n" + "\n".join(
-            f"  {name:<8} {(function.__doc__ or '').splitlines()[0]}" for name, function in _COMMANDS.items()))
+        epilog="other commands, each with --address and --help:\n"
+        + "\n".join(f"  {name:<8} {(function.__doc__ or '').splitlines()[0]}" for name, function in _COMMANDS.items()),
+    )
     top.add_argument("-f", "--follow", action="store_true", help="show what the run prints, to its end")
     options.add_run_arguments(top)
     return top
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog=f"python -m raymx.submit {name}", allow_abbrev=False,
-                                  description=_COMMANDS[name].__doc__)
+    top = argparse.ArgumentParser(
+        prog=f"python -m raymx.submit {name}", allow_abbrev=False, description=_COMMANDS[name].__doc__
+    )
     if name != "list":
-        top.add_argument("run", metavar=_RUN, nargs=None if name == "stop" else "?",
-                         help="the run's id" + ("" if name == "stop" else " (default: the newest)"))
+        top.add_argument(
+            "run",
+            metavar=_RUN,
+            nargs=None if name == "stop" else "?",
+            help="the run's id" + ("" if name == "stop" else " (default: the newest)"),
+        )
     if name == "logs":
         top.add_argument("-f", "--follow", action="store_true", help="go on to the run's end")
     if name == "results":
         top.add_argument("--csv", action="store_true", help="as CSV, with all columns")
         top.add_argument("--by", choices=("epoch", "trial"), help="a row each (default: epoch; of a sweep, trial)")
-    top.add_argument("--address", help="the cluster, http://HEAD:8265 or as in Ray (default: RAY_ADDRESS, else the one "
-                     "that runs on this machine)")
+    top.add_argument(
+        "--address",
+        help="the cluster, http://HEAD:8265 or as in Ray (default: RAY_ADDRESS, else the one "
+        "that runs on this machine)",
+    )
     return top
 
 
@@ -68,14 +79,22 @@ def _submit(args: argparse.Namespace) -> int:
     if args.resume == options.RESUME_NEWEST:
         raise JobError("--resume needs the RUN_FOLDER, which the run printed after the word results")
     experiment = Experiment(config.load_experiment(args.experiment or default_experiment(), options.overrides(args)))
-    found = run.submit(experiment, args.address, storage_path=args.storage_path, resume=args.resume,
-                       retry_failed=args.retry_failed, verbose=args.verbose)
+    found = run.submit(
+        experiment,
+        args.address,
+        storage_path=args.storage_path,
+        resume=args.resume,
+        retry_failed=args.retry_failed,
+        verbose=args.verbose,
+    )
     print(f"submitted {found.id}")
     if args.follow:
         return _follow(found)
     at = f" --address {args.address}" if args.address else ""
-    print(f"its output  python -m raymx.submit logs -f {found.id}{at}\n"
-          f"stop it     python -m raymx.submit stop {found.id}{at}")
+    print(
+        f"its output  python -m raymx.submit logs -f {found.id}{at}\n"
+        f"stop it     python -m raymx.submit stop {found.id}{at}"
+    )
     return EXIT_OK
 
 
@@ -103,8 +122,10 @@ def _stop(args: argparse.Namespace) -> int:
     """save a checkpoint and end a run"""
     found = run.attach(args.run, args.address)
     stopped = found.cancel()
-    print(f"{found.id} {'is stopped' if stopped else 'had ended before'}: {found.state}"
-          + (f"; results in {found.path}" if found.path else ""))
+    print(
+        f"{found.id} {'is stopped' if stopped else 'had ended before'}: {found.state}"
+        + (f"; results in {found.path}" if found.path else "")
+    )
     return EXIT_OK
 
 
@@ -115,9 +136,15 @@ def _list(args: argparse.Namespace) -> int:
         view = found.view()
         best = facts.ranked(view)
         began = "" if math.isnan(view.started) else datetime.fromtimestamp(view.started).strftime("%Y-%m-%d %H:%M")
-        rows.append((view.run_id, view.state, began,
-                     duration((view.ended if view.is_over else time.time()) - view.started),
-                     f"{view.metric} {best[0].objective:.4f}" if best else ""))
+        rows.append(
+            (
+                view.run_id,
+                view.state,
+                began,
+                duration((view.ended if view.is_over else time.time()) - view.started),
+                f"{view.metric} {best[0].objective:.4f}" if best else "",
+            )
+        )
     print("\n".join(columns(rows)) if len(rows) > 1 else "no run of raymx's was submitted to this cluster")
     return EXIT_OK
 
@@ -134,8 +161,19 @@ def _results(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-_LEFT_OUT = ("worker_samples", "nodes", "form_s", "bytes_", "train_samples", "validation_samples", "bad_records",
-             "first_step", "steps", "restarts", "checkpoint_dir")     # of a table for a terminal
+_LEFT_OUT = (
+    "worker_samples",
+    "nodes",
+    "form_s",
+    "bytes_",
+    "train_samples",
+    "validation_samples",
+    "bad_records",
+    "first_step",
+    "steps",
+    "restarts",
+    "checkpoint_dir",
+)  # of a table for a terminal
 
 
 def _the_run(args: argparse.Namespace) -> Run:
@@ -144,10 +182,17 @@ def _the_run(args: argparse.Namespace) -> Run:
         return run.attach(args.run, args.address)
     found = run.runs(args.address)
     if not found:
-        raise JobError("no run of raymx's was submitted to this cluster, or none runs on this machine: give a "
-                       f"{_RUN}, or --address")
+        raise JobError(
+            "no run of raymx's was submitted to this cluster, or none runs on this machine: give a "
+            f"{_RUN}, or --address"
+        )
     return found[0]
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "status": _status, "logs": _logs, "stop": _stop, "list": _list, "results": _results}
+    "status": _status,
+    "logs": _logs,
+    "stop": _stop,
+    "list": _list,
+    "results": _results,
+}

@@ -1,8 +1,8 @@
 """Experiments in Python: what an experiment file is, with objects of one's own in place of names.
 
-    exp = Experiment.from_yaml("experiments/fashion_mnist.yaml").override(training={"epochs": 5})
-    exp = exp.override(model={"net": my_net})               # a function of the notebook: it travels by value
-    many = exp.sweep({"kvstore.type": ["dist_sync", "dist_async"]}, repeats=2)
+exp = Experiment.from_yaml("experiments/fashion_mnist.yaml").override(training={"epochs": 5})
+exp = exp.override(model={"net": my_net})               # a function of the notebook: it travels by value
+many = exp.sweep({"kvstore.type": ["dist_sync", "dist_async"]}, repeats=2)
 """
 
 from __future__ import annotations
@@ -53,9 +53,12 @@ class Experiment:
 
         ``options`` are the other keys of an experiment file's sweep section: repeats, samples, search and so on.
         """
-        axes = {key: value if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in _KINDS
-                else {"grid": list(value) if isinstance(value, (list, tuple)) else [value]}
-                for key, value in space.items()}
+        axes = {
+            key: value
+            if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in _KINDS
+            else {"grid": list(value) if isinstance(value, (list, tuple)) else [value]}
+            for key, value in space.items()
+        }
         return self.override({f"sweep.{key}": value for key, value in {"space": axes, **options}.items()})
 
     def to_yaml(self) -> str:
@@ -64,18 +67,22 @@ class Experiment:
 
     def __repr__(self) -> str:
         one = self.spec
-        return (f"<raymx.Experiment {one.name}: {one.model.net}, {one.training.epochs} epochs, global_batch_size "
-                f"{one.training.global_batch_size}, {one.kvstore.type}, {one.precision.dtype}"
-                + (f"; a sweep over {', '.join(one.sweep.space)}" if one.sweep.space else "")
-                + "; all settings: print(exp.to_yaml())>")
+        return (
+            f"<raymx.Experiment {one.name}: {one.model.net}, {one.training.epochs} epochs, global_batch_size "
+            f"{one.training.global_batch_size}, {one.kvstore.type}, {one.precision.dtype}"
+            + (f"; a sweep over {', '.join(one.sweep.space)}" if one.sweep.space else "")
+            + "; all settings: print(exp.to_yaml())>"
+        )
 
 
 def _flat(sections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Dotted keys of whole sections, so that what is not named in one stays as it is."""
     for section, value in sections.items():
         if section not in Schema.model_fields:
-            raise ExperimentError(f"{section} is not a section of an experiment: it has "
-                                  f"{', '.join(name for name in Schema.model_fields if name != 'directory')}")
+            raise ExperimentError(
+                f"{section} is not a section of an experiment: it has "
+                f"{', '.join(name for name in Schema.model_fields if name != 'directory')}"
+            )
         if isinstance(value, Mapping):
             yield from ((f"{section}.{key}", one) for key, one in value.items())
         else:
@@ -91,8 +98,10 @@ def _named(value: Any, objects: dict[str, Any]) -> Any:
     if not callable(value):
         return value
     if hasattr(value, "collect_params") and not isinstance(value, type):
-        raise ExperimentError(f"{type(value).__name__} is a net that exists already: give model.net a function or a "
-                              "class that makes it, which every worker calls with classes=")
+        raise ExperimentError(
+            f"{type(value).__name__} is a net that exists already: give model.net a function or a "
+            "class that makes it, which every worker calls with classes="
+        )
     name = by_value.name_of(value, objects)
     objects[name] = value
     return f"{by_value.MODULE}:{name}"

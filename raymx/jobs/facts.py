@@ -16,14 +16,17 @@ from raymx.text import count, duration, some
 Fact = tuple[str, str, str]
 """A name, its value, and what else there is to say; each may be ""."""
 
-ENDED = ("finished", "stopped", "failed", "interrupted")        # states of a trial that does not go on
-BEFORE = {"pending": "waiting for the cluster to start it", "starting": "checking the experiment and the cluster",
-          "running": "no trial has begun yet"}
-PART = "part"               # of the progress bar: what unfinished trials have done
-FIRST_NUMBER = 3            # of the table's columns
-LONGEST_LINE = 240          # characters of a message
+ENDED = ("finished", "stopped", "failed", "interrupted")  # states of a trial that does not go on
+BEFORE = {
+    "pending": "waiting for the cluster to start it",
+    "starting": "checking the experiment and the cluster",
+    "running": "no trial has begun yet",
+}
+PART = "part"  # of the progress bar: what unfinished trials have done
+FIRST_NUMBER = 3  # of the table's columns
+LONGEST_LINE = 240  # characters of a message
 LONGEST_METRIC = 30
-LONGEST_NAME = 120          # of a run, or of a trial's settings
+LONGEST_NAME = 120  # of a run, or of a trial's settings
 MOST_FAILURES, MOST_NAMED = 3, 4
 _COLOUR_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -57,8 +60,10 @@ def share(view: View) -> list[tuple[str, float]]:
     whole = planned(view)
     states = Counter("finished" if trial.state == "stopped" else trial.state for trial in view.trials)
     under_way = sum(_done(trial) for trial in view.trials if trial.state not in ENDED)
-    return [*((state, states[state] / whole) for state in ("finished", "failed", "interrupted")),
-            (PART, under_way / whole)]
+    return [
+        *((state, states[state] / whole) for state in ("finished", "failed", "interrupted")),
+        (PART, under_way / whole),
+    ]
 
 
 def planned(view: View) -> int:
@@ -110,8 +115,11 @@ def of_sweep(view: View) -> list[Fact]:
     if not best:
         return [*facts, *([(objective_name(view), "", _no_value(view))] if _no_value(view) else [])]
     more = f"best{'' if view.is_over else ' so far'}, trial {short(best[0])}"
-    return [*facts, (objective_name(view), number(best[0].objective), more),
-            *([("with", "", line(best[0].settings))] if best[0].settings else [])]
+    return [
+        *facts,
+        (objective_name(view), number(best[0].objective), more),
+        *([("with", "", line(best[0].settings))] if best[0].settings else []),
+    ]
 
 
 def objective_name(view: View) -> str:
@@ -121,8 +129,9 @@ def objective_name(view: View) -> str:
 def ranked(view: View) -> list[TrialView]:
     """The trials that have an objective, the best first."""
     sign = -1 if view.mode == "min" else 1
-    return sorted((trial for trial in view.trials if math.isfinite(trial.objective)),
-                  key=lambda trial: -sign * trial.objective)
+    return sorted(
+        (trial for trial in view.trials if math.isfinite(trial.objective)), key=lambda trial: -sign * trial.objective
+    )
 
 
 def shown(view: View, most: int) -> list[TrialView]:
@@ -151,8 +160,15 @@ def cells(trial: TrialView) -> tuple[str, ...]:
     running = trial.state == "running"
     left = duration(max(0.0, trial.left_s)) if running and math.isfinite(trial.left_s) else ""
     state = (running and phase(trial)) or line(trial.state)
-    return (short(trial), line(trial.settings, LONGEST_NAME), state, epoch(trial), speed(trial),
-            number(trial.objective), left)
+    return (
+        short(trial),
+        line(trial.settings, LONGEST_NAME),
+        state,
+        epoch(trial),
+        speed(trial),
+        number(trial.objective),
+        left,
+    )
 
 
 def short(trial: TrialView) -> str:
@@ -198,8 +214,9 @@ def _failures(view: View) -> list[str]:
             groups.setdefault(trial.error.strip().partition("\n")[0], []).append(short(trial))
     frequent = sorted(groups.items(), key=lambda group: -len(group[1]))
     more = sum(len(trials) for _, trials in frequent[MOST_FAILURES:])
-    return [f"failed: {some(trials, MOST_NAMED)}: {reason}" for reason, trials in frequent[:MOST_FAILURES]] \
-        + ([f"failed: {count(more, 'more trial')}, for other reasons"] if more else [])
+    return [f"failed: {some(trials, MOST_NAMED)}: {reason}" for reason, trials in frequent[:MOST_FAILURES]] + (
+        [f"failed: {count(more, 'more trial')}, for other reasons"] if more else []
+    )
 
 
 def is_warning(text: str) -> bool:
@@ -209,7 +226,7 @@ def is_warning(text: str) -> bool:
 def line(text: str, longest: int = LONGEST_LINE) -> str:
     """Any text as one line."""
     one = " ".join(_COLOUR_CODES.sub("", text).split())
-    return one if len(one) <= longest else one[:longest - 1] + "…"
+    return one if len(one) <= longest else one[: longest - 1] + "…"
 
 
 def middle_cut(text: str, longest: int) -> str:

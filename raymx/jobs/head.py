@@ -26,11 +26,11 @@ from urllib.parse import quote, urlsplit
 
 from raymx.errors import ClusterUnreachable, ExperimentError, JobError
 
-STOP_WAIT_S = 60            # for a job to save a checkpoint; then Ray kills it
+STOP_WAIT_S = 60  # for a job to save a checkpoint; then Ray kills it
 RETRY_S = 2.0
 CONNECT_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 90.0
-UNREACHABLE_S = 120.0       # how long logs are followed over a connection that has gone
+UNREACHABLE_S = 120.0  # how long logs are followed over a connection that has gone
 _ADDRESS_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 _NO_AGENT = "No available agent"
 _ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
@@ -60,13 +60,17 @@ class Head:
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             try:
-                self._client.submit_job(entrypoint=command, submission_id=run_id, metadata=dict(about),
-                                        runtime_env={"working_dir": package, "env_vars": variables})
+                self._client.submit_job(
+                    entrypoint=command,
+                    submission_id=run_id,
+                    metadata=dict(about),
+                    runtime_env={"working_dir": package, "env_vars": variables},
+                )
                 return
             except (RuntimeError, ValueError, OSError) as error:
                 if _NO_AGENT not in str(error) or time.monotonic() > deadline:
                     raise JobError(f"{self.address} did not take the job {run_id}: {_first_line(error)}") from None
-            time.sleep(RETRY_S)         # the cluster has just begun
+            time.sleep(RETRY_S)  # the cluster has just begun
 
     # All that follow raise ClusterUnreachable when nobody answers.
 
@@ -79,8 +83,9 @@ class Head:
                 if "404" not in str(error) and "does not exist" not in str(error):
                     raise
         known = [job.submission_id for job in self.jobs()]
-        raise JobError(f"{run_id} is not a job of {self.address}; it has "
-                       + (", ".join(known[:10]) or "no job of raymx's"))
+        raise JobError(
+            f"{run_id} is not a job of {self.address}; it has " + (", ".join(known[:10]) or "no job of raymx's")
+        )
 
     def jobs(self) -> list[Any]:
         """The jobs that raymx submitted, the newest first."""
@@ -107,11 +112,11 @@ class Head:
         seen, heard_at = 0, time.monotonic()
         while True:
             passed = 0
-            with contextlib.suppress(Exception):        # aiohttp's many: asked again below
+            with contextlib.suppress(Exception):  # aiohttp's many: asked again below
                 for piece in _as_iterator(self._client.tail_job_logs(run_id)):
                     passed, before, heard_at = passed + len(piece), passed, time.monotonic()
-                    if passed > seen:                   # each connection begins with the first line
-                        yield piece[max(0, seen - before):]
+                    if passed > seen:  # each connection begins with the first line
+                        yield piece[max(0, seen - before) :]
                         seen = passed
             with contextlib.suppress(Exception):
                 if str(self.job(run_id).status) in _ENDED:
@@ -122,7 +127,8 @@ class Head:
             if time.monotonic() - heard_at > UNREACHABLE_S:
                 raise ClusterUnreachable(
                     f"{self.address} has not answered for {UNREACHABLE_S:.0f} s. The job goes on without us, if its "
-                    f"cluster does: try  python -m raymx.submit logs {run_id}  later")
+                    f"cluster does: try  python -m raymx.submit logs {run_id}  later"
+                )
             time.sleep(RETRY_S)
 
     def stop(self, run_id: str) -> bool:
@@ -169,19 +175,40 @@ def start_here(cpus: int) -> tuple[Head, str]:
 
     _use_token(new=True)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
-    environment = {**os.environ, **soft_limit(cpus), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-                   "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")}
-    command = [ray, "start", "--head", "--port=0", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1",
-               f"--dashboard-agent-listen-port={_free_port()}",      # jobs need it, and its default may be another's
-               f"--num-cpus={cpus}", "--disable-usage-stats"]
+    environment = {
+        **os.environ,
+        **soft_limit(cpus),
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", ""),
+    }
+    command = [
+        ray,
+        "start",
+        "--head",
+        "--port=0",
+        "--node-ip-address=127.0.0.1",
+        "--dashboard-host=127.0.0.1",
+        f"--dashboard-agent-listen-port={_free_port()}",  # jobs need it, and its default may be another's
+        f"--num-cpus={cpus}",
+        "--disable-usage-stats",
+    ]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=START_TIMEOUT_S,
-                              start_new_session=True, check=False)
+        done = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+            start_new_session=True,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JobError(f"Ray could not be started on this machine with {shlex.join(command)}: {error}") from None
     if done.returncode:
-        raise JobError(f"Ray could not be started on this machine: {shlex.join(command)} ended with "
-                       f"{(done.stderr or done.stdout).strip()[-500:]}")
+        raise JobError(
+            f"Ray could not be started on this machine: {shlex.join(command)} ended with "
+            f"{(done.stderr or done.stdout).strip()[-500:]}"
+        )
     return _once_up(), f"started Ray on this machine with {cpus} logical CPUs; it stays until  {ray} stop"
 
 
@@ -201,8 +228,10 @@ def _once_up() -> Head:
         except JobError as error:
             reason = str(error)
         if time.monotonic() > deadline:
-            raise JobError(f"Ray was started on this machine, but its dashboard did not come up within "
-                           f"{START_TIMEOUT_S:.0f} s ({reason}): see {_temporary()}/session_latest/logs/dashboard.log")
+            raise JobError(
+                f"Ray was started on this machine, but its dashboard did not come up within "
+                f"{START_TIMEOUT_S:.0f} s ({reason}): see {_temporary()}/session_latest/logs/dashboard.log"
+            )
         time.sleep(RETRY_S)
 
 
@@ -257,7 +286,7 @@ def _dashboard_of(address: str) -> str | None:
         socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
         if address == "auto":
-            return None         # what ran there was killed
+            return None  # what ran there was killed
         raise _unreachable(address, error) from None
     try:
         with _without(_ADDRESS_VARIABLES):
@@ -277,12 +306,20 @@ def _without(names: tuple[str, ...]) -> Iterator[None]:
 
 def _unreachable(address: str, error: BaseException) -> JobError:
     text = _first_line(error)
-    token = ("; the cluster asks for a token: copy its ~/.ray/auth_token here, and set RAY_AUTH_MODE=token"
-             if re.search("401|403|[Tt]oken|[Aa]uth", text) else "")
+    token = (
+        "; the cluster asks for a token: copy its ~/.ray/auth_token here, and set RAY_AUTH_MODE=token"
+        if re.search("401|403|[Tt]oken|[Aa]uth", text)
+        else ""
+    )
     port = urlsplit(address).port if address.startswith("http") else None
-    hint = "" if token else (
-        "; is the cluster up, and is its dashboard's port open to this machine? For a cluster of  ray up  run  "
-        f"ray dashboard cluster.yaml  beside this, and give http://127.0.0.1:{port or 8265}")
+    hint = (
+        ""
+        if token
+        else (
+            "; is the cluster up, and is its dashboard's port open to this machine? For a cluster of  ray up  run  "
+            f"ray dashboard cluster.yaml  beside this, and give http://127.0.0.1:{port or 8265}"
+        )
+    )
     return JobError(f"no Ray dashboard answers at {address}: {text}{token}{hint}")
 
 
@@ -321,5 +358,7 @@ def _as_iterator(pieces: Any) -> Iterator[str]:
 def check_storage(head: Head, storage: str | None) -> None:
     """Raise ExperimentError for a storage path that means nothing on the head's machine."""
     if storage and not head.is_here and "://" not in storage and not storage.startswith(("/", "~")):
-        raise ExperimentError(f"--storage-path {storage} is relative, and the cluster at {head.address} is another "
-                              "machine: give a path of its own from / on, ~/..., or a URI")
+        raise ExperimentError(
+            f"--storage-path {storage} is relative, and the cluster at {head.address} is another "
+            "machine: give a path of its own from / on, ~/..., or a URI"
+        )

@@ -51,7 +51,7 @@ class Journal(Display):
         self._view_path, self._rows_path = Path(folder, view_file(run_id)), Path(folder, rows_file(run_id))
         self._view = View(run_id, state="starting", started=time.time(), path=path)
         self._board: table.Board | None = None
-        self._now: dict[str, Mapping[str, Any]] = {}        # newest progress of each trial
+        self._now: dict[str, Mapping[str, Any]] = {}  # newest progress of each trial
         self._curves: dict[str, dict[float, float]] = {}
         self._rows = 0
         self._said: set[str] = set()
@@ -69,11 +69,18 @@ class Journal(Display):
     def head(self, prepared: Prepared, started: str) -> None:
         base = prepared.base
         self._board = table.board(prepared)
-        self._view = replace(self._view, name=base.name, state="running", is_sweep=bool(base.sweep.space),
-                             axes=tuple(base.sweep.space),
-                             metric=self._board.metric, mode=results.best_metric(base)[1], planned=prepared.trials,
-                             skipped=sum(bool(cell.reason) for cell in prepared.cells))
-        for row in reports.of_folder(self._view.path, missing_ok=True):      # of a run that is resumed
+        self._view = replace(
+            self._view,
+            name=base.name,
+            state="running",
+            is_sweep=bool(base.sweep.space),
+            axes=tuple(base.sweep.space),
+            metric=self._board.metric,
+            mode=results.best_metric(base)[1],
+            planned=prepared.trials,
+            skipped=sum(bool(cell.reason) for cell in prepared.cells),
+        )
+        for row in reports.of_folder(self._view.path, missing_ok=True):  # of a run that is resumed
             self._add_row(row)
         self._write()
         self._shown.head(prepared, started)
@@ -115,8 +122,13 @@ class Journal(Display):
         self._shown.refresh()
 
     def end(self, summary: Mapping[str, Any], path: str) -> None:
-        self._view = replace(self._view, state=summary["state"], error=summary["error"] or "", ended=time.time(),
-                             summary=json.loads(results.as_json(summary)))
+        self._view = replace(
+            self._view,
+            state=summary["state"],
+            error=summary["error"] or "",
+            ended=time.time(),
+            summary=json.loads(results.as_json(summary)),
+        )
         self._write()
         self._shown.end(summary, path)
 
@@ -152,8 +164,17 @@ class Journal(Display):
         running = record.state == "running"
         loss = progress.get("loss")
         return TrialView(
-            record.trial_id, in_words(record.axes) + (f" #{record.repeat + 1}" if record.repeat else ""), record.state,
-            str(progress.get("phase", "")) if running else "", line.epoch, record.experiment.training.epochs,
-            line.samples_per_sec, math.nan if loss is None else loss, line.best, line.flag, record.error or "",
+            record.trial_id,
+            in_words(record.axes) + (f" #{record.repeat + 1}" if record.repeat else ""),
+            record.state,
+            str(progress.get("phase", "")) if running else "",
+            line.epoch,
+            record.experiment.training.epochs,
+            line.samples_per_sec,
+            math.nan if loss is None else loss,
+            line.best,
+            line.flag,
+            record.error or "",
             board.trial_left_s(line, now) if running else math.nan,
-            tuple(sorted(self._curves.get(record.trial_id, {}).items())))
+            tuple(sorted(self._curves.get(record.trial_id, {}).items())),
+        )

@@ -12,9 +12,9 @@ from raymx.jobs.card import as_html, as_text, notice_html
 from raymx.jobs.view import View
 from raymx.table import in_notebook
 
-FIRST_LOOK_S = 3.0      # so long ``show`` waits for the first view
-TROUBLE_S = 5.0         # of failed looks until the card says so
-GIVE_UP_S = 60.0        # of failed looks until it is not updated any more
+FIRST_LOOK_S = 3.0  # so long ``show`` waits for the first view
+TROUBLE_S = 5.0  # of failed looks until the card says so
+GIVE_UP_S = 60.0  # of failed looks until it is not updated any more
 
 
 class LiveCard:
@@ -51,7 +51,7 @@ class LiveCard:
         """The thread."""
         goes_on = self._step()
         self._looked.set()
-        if not self._shown.wait(2 * FIRST_LOOK_S):      # show() was interrupted: there is nothing to update
+        if not self._shown.wait(2 * FIRST_LOOK_S):  # show() was interrupted: there is nothing to update
             return
         while goes_on:
             self._update()
@@ -91,7 +91,7 @@ class LiveCard:
             return notice_html(notice), notice
         try:
             return as_html(view, now, notice), "\n".join(filter(None, [as_text(view, now), notice]))
-        except Exception as error:      # a view of another version of raymx may hold anything
+        except Exception as error:  # a view of another version of raymx may hold anything
             notice = f"{view.run_id} is {view.state}; its card cannot be drawn ({type(error).__name__}: {error})"
             return notice_html(notice), notice
 
@@ -99,8 +99,10 @@ class LiveCard:
         """What to say of looks that fail."""
         if self._failing_s >= GIVE_UP_S:
             again = f"raymx.attach({self._view.run_id!r})" if self._view else "the same again"
-            return ("The cluster cannot be reached, and this card is not updated any more. The run may go on: look "
-                    f"again with {again}. The last error: {self._failure}")
+            return (
+                "The cluster cannot be reached, and this card is not updated any more. The run may go on: look "
+                f"again with {again}. The last error: {self._failure}"
+            )
         return f"trying again: {self._failure}" if self._failing_s >= TROUBLE_S else ""
 
 

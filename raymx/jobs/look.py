@@ -13,8 +13,13 @@ from raymx.jobs.view import TrialView, View
 from raymx.report import folders, load
 from raymx.report.model import Sweep, Trial, label_of
 
-_STATES = {"PENDING": "pending", "RUNNING": "starting", "SUCCEEDED": "finished", "FAILED": "failed",
-           "STOPPED": "interrupted"}
+_STATES = {
+    "PENDING": "pending",
+    "RUNNING": "starting",
+    "SUCCEEDED": "finished",
+    "FAILED": "failed",
+    "STOPPED": "interrupted",
+}
 _LAST_LINES = 5
 
 
@@ -24,7 +29,7 @@ def at_job(where: Head, run_id: str) -> View:
     text = where.file(job, view_file(run_id))
     written = View.from_dict(results.mapping(text)) if text else View(run_id)
     view = joined(written, str(job.status), job.message or "")
-    if view.state == "failed" and not written.is_over:      # before it could write that down
+    if view.state == "failed" and not written.is_over:  # before it could write that down
         view = replace(view, error=_error_in(where.logs(run_id)) or view.error)
     if view.is_over and math.isnan(view.ended) and job.end_time:
         view = replace(view, ended=job.end_time / 1000)
@@ -46,14 +51,24 @@ def at_folder(path: str) -> View:
     files = folders.read_run(path)
     sweep = load.load(files, os.path.basename(path))
     trials = tuple(_trial(sweep, one) for one in sweep.trials)
-    return View(os.path.basename(path.rstrip("/")), name=str(load.experiment_of(files).get("name", "")),
-                state=str(sweep.summary.get("state", "lost")), is_sweep=bool(sweep.axes),
-                axes=tuple(axis.key for axis in sweep.axes), metric=sweep.objective.metric, mode=sweep.objective.mode,
-                planned=sweep.planned, skipped=len(sweep.skipped), trials=trials,
-                error=sweep.summary.get("error") or "",
-                started=min((one.started for one in sweep.trials if one.started), default=math.nan),
-                ended=max((one.ended for one in sweep.trials if one.ended), default=math.nan),
-                path=path, rows=sum(len(one.rows) for one in sweep.trials), summary=sweep.summary)
+    return View(
+        os.path.basename(path.rstrip("/")),
+        name=str(load.experiment_of(files).get("name", "")),
+        state=str(sweep.summary.get("state", "lost")),
+        is_sweep=bool(sweep.axes),
+        axes=tuple(axis.key for axis in sweep.axes),
+        metric=sweep.objective.metric,
+        mode=sweep.objective.mode,
+        planned=sweep.planned,
+        skipped=len(sweep.skipped),
+        trials=trials,
+        error=sweep.summary.get("error") or "",
+        started=min((one.started for one in sweep.trials if one.started), default=math.nan),
+        ended=max((one.ended for one in sweep.trials if one.ended), default=math.nan),
+        path=path,
+        rows=sum(len(one.rows) for one in sweep.trials),
+        summary=sweep.summary,
+    )
 
 
 def _trial(sweep: Sweep, one: Trial) -> TrialView:
@@ -62,10 +77,16 @@ def _trial(sweep: Sweep, one: Trial) -> TrialView:
     best = sweep.objective.best(value for _, value in curve)
     state = "interrupted" if one.state in ("running", "paused") and not sweep.summary else one.state
     return TrialView(
-        one.trial_id, label_of(sweep.axes, one.axes) if sweep.axes else "", state,
-        epoch=max((row.get("epoch", 0.0) for row in one.rows), default=0.0), epochs=one.epochs or 1,
-        samples_per_sec=speeds[-1][1] if speeds else math.nan, objective=math.nan if best is None else best,
-        error=one.error or "", curve=tuple(curve))
+        one.trial_id,
+        label_of(sweep.axes, one.axes) if sweep.axes else "",
+        state,
+        epoch=max((row.get("epoch", 0.0) for row in one.rows), default=0.0),
+        epochs=one.epochs or 1,
+        samples_per_sec=speeds[-1][1] if speeds else math.nan,
+        objective=math.nan if best is None else best,
+        error=one.error or "",
+        curve=tuple(curve),
+    )
 
 
 def _error_in(text: str) -> str:

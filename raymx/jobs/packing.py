@@ -28,13 +28,24 @@ from raymx.jobs import by_value
 from raymx.report import folders
 
 EXPERIMENT = "raymx_experiment.yaml"
-SOURCE = "source.zip"       # in a submitted run's folder
-LIMIT_BYTES = 100 * 2**20       # what Ray's dashboard takes in one request
+SOURCE = "source.zip"  # in a submitted run's folder
+LIMIT_BYTES = 100 * 2**20  # what Ray's dashboard takes in one request
 _MARGIN_BYTES = 64 * 2**10
 _SOURCE_LIMIT_BYTES = 20 * 2**20
 _OFFENDERS = 5
-_FOLDERS = {".git", ".hg", ".svn", "__pycache__", "node_modules", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache",
-            ".ruff_cache", "mlruns", "wandb"}
+_FOLDERS = {
+    ".git",
+    ".hg",
+    ".svn",
+    "__pycache__",
+    "node_modules",
+    ".ipynb_checkpoints",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    "mlruns",
+    "wandb",
+}
 _FILES = {EXPERIMENT, by_value.MODULE_FILE, by_value.VALUES_FILE}
 _RECORDS = (".rec", ".idx", ".lst")
 
@@ -49,8 +60,13 @@ class Parcel:
 
 
 @contextlib.contextmanager
-def pack(experiment: Experiment, objects: Mapping[str, Any], *, data_stays: bool = False,
-         limit_bytes: int = LIMIT_BYTES - _MARGIN_BYTES) -> Iterator[Parcel]:
+def pack(
+    experiment: Experiment,
+    objects: Mapping[str, Any],
+    *,
+    data_stays: bool = False,
+    limit_bytes: int = LIMIT_BYTES - _MARGIN_BYTES,
+) -> Iterator[Parcel]:
     """The parcel of an experiment, for as long as the context lasts.
 
     ``objects`` travel by value, see `raymx.jobs.by_value`. ``data_stays``: where the data would make it too large, the
@@ -106,8 +122,11 @@ def data_files(experiment: Experiment) -> dict[str, str]:
 
 def _generated(experiment: Experiment, objects: Mapping[str, Any], data: Mapping[str, str]) -> dict[str, bytes]:
     """The files that are made for the job. Paths to data that does not travel become absolute."""
-    moved = {f"data.{key}": [path if _travels(experiment, path, data) else experiment.resolve(path) for path in paths]
-             for key, paths in _data(experiment).items() if paths}
+    moved = {
+        f"data.{key}": [path if _travels(experiment, path, data) else experiment.resolve(path) for path in paths]
+        for key, paths in _data(experiment).items()
+        if paths
+    }
     sent = config.parse_experiment(experiment.to_dict(), experiment.directory, moved)
     return {EXPERIMENT: config.to_yaml(sent).encode(), **by_value.files(objects)}
 
@@ -150,8 +169,12 @@ def _below(folder: Path, ignored: Sequence[Any]) -> Iterator[Path]:
 
 
 def _is_left_out(folder: Path) -> bool:
-    return (folder.name in _FOLDERS or folder.name.endswith(".egg-info") or (folder / "pyvenv.cfg").exists()
-            or (folder / results.RUN).exists())
+    return (
+        folder.name in _FOLDERS
+        or folder.name.endswith(".egg-info")
+        or (folder / "pyvenv.cfg").exists()
+        or (folder / results.RUN).exists()
+    )
 
 
 def _ignore_files(folder: Path) -> list[Any]:
@@ -186,11 +209,17 @@ def _write(path: str, found: Mapping[str, str], generated: Mapping[str, bytes], 
 def _too_large(experiment: Experiment, found: Mapping[str, str], data: Mapping[str, str], limit_bytes: int) -> str:
     sizes = sorted(((os.path.getsize(file), name) for name, file in found.items()), reverse=True)
     largest = "\n".join(f"  {size / 2**20:8.1f} MiB  {name}" for size, name in sizes[:_OFFENDERS])
-    fix = ("put data where every node can read it (a shared folder, or a URI) and name that in data.train and "
-           "data.validation; " if data else "")
-    return (f"{experiment.directory} travels to the cluster, and is above the {limit_bytes / 2**20:.0f} MiB (zipped) "
-            f"that Ray takes. The largest files:\n{largest}\n{fix}name what is not needed in "
-            f"{os.path.join(experiment.directory, '.rayignore')}")
+    fix = (
+        "put data where every node can read it (a shared folder, or a URI) and name that in data.train and "
+        "data.validation; "
+        if data
+        else ""
+    )
+    return (
+        f"{experiment.directory} travels to the cluster, and is above the {limit_bytes / 2**20:.0f} MiB (zipped) "
+        f"that Ray takes. The largest files:\n{largest}\n{fix}name what is not needed in "
+        f"{os.path.join(experiment.directory, '.rayignore')}"
+    )
 
 
 def _mib(paths: Any) -> str:

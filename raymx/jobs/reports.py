@@ -11,9 +11,27 @@ from raymx.errors import ExperimentError, RaymxError
 from raymx.jobs.view import View
 from raymx.report import folders
 
-_TUNES_OWN = ("config", "experiment", "pid", "hostname", "node_ip", "date", "timestamp", "time_this_iter_s", "done",
-              "time_since_restore", "iterations_since_restore", "training_iteration", "should_checkpoint", "trial_name",
-              "experiment_tag", "experiment_id", "time_total_s", "hist_stats", "auto_garbage_collect")
+_TUNES_OWN = (
+    "config",
+    "experiment",
+    "pid",
+    "hostname",
+    "node_ip",
+    "date",
+    "timestamp",
+    "time_this_iter_s",
+    "done",
+    "time_since_restore",
+    "iterations_since_restore",
+    "training_iteration",
+    "should_checkpoint",
+    "trial_name",
+    "experiment_tag",
+    "experiment_id",
+    "time_total_s",
+    "hist_stats",
+    "auto_garbage_collect",
+)
 _FIRST = ("trial_id", "epoch")
 
 
@@ -21,8 +39,9 @@ def lean(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of Tune's without what is Tune's own, with the sweep's axes, as plain data for JSON."""
     settings = row.get("config") or {}
     axes = dict(settings.get("point", {}).get("axes", {}))
-    rest = {name: _plain(value) for name, value in row.items()
-            if name not in _TUNES_OWN and not isinstance(value, dict)}
+    rest = {
+        name: _plain(value) for name, value in row.items() if name not in _TUNES_OWN and not isinstance(value, dict)
+    }
     first = {name: rest.pop(name) for name in _FIRST if name in rest}
     return {**first, **axes, **rest}
 
@@ -70,10 +89,20 @@ def by_trial(rows: Any, view: View) -> Any:
     import pandas
 
     newest = {} if rows.empty else {row["trial_id"]: row for row in rows.to_dict("records")}
-    return pandas.DataFrame([{
-        "trial_id": one.trial_id, **{axis: newest.get(one.trial_id, {}).get(axis) for axis in view.axes},
-        "state": one.state, "epoch": one.epoch, view.metric or "objective": one.objective,
-        "samples_per_sec": one.samples_per_sec, "error": one.error} for one in view.trials])
+    return pandas.DataFrame(
+        [
+            {
+                "trial_id": one.trial_id,
+                **{axis: newest.get(one.trial_id, {}).get(axis) for axis in view.axes},
+                "state": one.state,
+                "epoch": one.epoch,
+                view.metric or "objective": one.objective,
+                "samples_per_sec": one.samples_per_sec,
+                "error": one.error,
+            }
+            for one in view.trials
+        ]
+    )
 
 
 def _plain(value: Any) -> Any:

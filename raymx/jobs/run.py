@@ -1,8 +1,8 @@
 """Runs on a cluster, from outside: submit one, find one again, look at it, wait for it, stop it.
 
-    run = submit(experiment)            # returns at once
-    run.result()                        # waits
-    attach(run.id)                      # from another process
+run = submit(experiment)            # returns at once
+run.result()                        # waits
+attach(run.id)                      # from another process
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class Run:
         except ClusterUnreachable as error:
             path = self._last.path if self._last else self._path
             if not path or not reports.is_run(path):
-                raise ClusterUnreachable(f"{error}. The run may go on: look again with  raymx.attach({self.id!r})"
-                                         ) from None
+                raise ClusterUnreachable(
+                    f"{error}. The run may go on: look again with  raymx.attach({self.id!r})"
+                ) from None
             self._last = look.at_folder(path)
         return self._last
 
@@ -118,8 +119,9 @@ class Run:
     def log_pieces(self, follow: bool = False) -> Iterator[str]:
         """The same as text. Raises JobError when its cluster, which has it, is gone."""
         if self._head is None:
-            raise JobError(f"the output of {self.id} was kept by its cluster, which is gone; its results are in "
-                           f"{self._path}")
+            raise JobError(
+                f"the output of {self.id} was kept by its cluster, which is gone; its results are in {self._path}"
+            )
         yield from self._head.follow(self.id) if follow else [self._head.logs(self.id)]
 
     def results(self, by: str | None = None) -> Any:
@@ -155,8 +157,10 @@ class Run:
         if view.path and reports.is_run(view.path):
             return view.path
         where = f"lie in {view.path} on the cluster" if view.path else "are not there yet"
-        raise JobError(f"{what} {where}, and cannot be read from here: submit with a storage_path that both can read, "
-                       "such as a shared folder or s3://bucket/runs")
+        raise JobError(
+            f"{what} {where}, and cannot be read from here: submit with a storage_path that both can read, "
+            "such as a shared folder or s3://bucket/runs"
+        )
 
     def __repr__(self) -> str:
         return f"<raymx.Run {self.id}: {self._state_in_words()}>"
@@ -174,9 +178,15 @@ class Run:
         LiveCard(self.view).show()
 
 
-def submit(experiment: Experiment | str | os.PathLike[str], address: str | None = None, *,
-           storage_path: str | None = None, resume: str | None = None, retry_failed: bool = False,
-           verbose: bool = False) -> Run:
+def submit(
+    experiment: Experiment | str | os.PathLike[str],
+    address: str | None = None,
+    *,
+    storage_path: str | None = None,
+    resume: str | None = None,
+    retry_failed: bool = False,
+    verbose: bool = False,
+) -> Run:
     """Start a run or a sweep on a cluster and return at once.
 
     ``experiment`` is an `Experiment` or an experiment file. ``address`` is http://HOST:8265 or as ray.init has it;
@@ -197,10 +207,15 @@ def submit(experiment: Experiment | str | os.PathLike[str], address: str | None 
     if where.is_here:
         storage_path = results.storage_path(storage_path)
     run_id = f"{spec.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.urandom(2).hex()}"
-    command = [f"exec {where.python} -m raymx.run {packing.EXPERIMENT}", "--address auto", f"--run-id {run_id}",
-               *([f"--storage-path {_quoted(storage_path)}"] if storage_path else []),
-               *([f"--resume {_quoted(resume)}"] if resume else []), *(["--retry-failed"] if retry_failed else []),
-               *(["--verbose"] if verbose else [])]
+    command = [
+        f"exec {where.python} -m raymx.run {packing.EXPERIMENT}",
+        "--address auto",
+        f"--run-id {run_id}",
+        *([f"--storage-path {_quoted(storage_path)}"] if storage_path else []),
+        *([f"--resume {_quoted(resume)}"] if resume else []),
+        *(["--retry-failed"] if retry_failed else []),
+        *(["--verbose"] if verbose else []),
+    ]
     with packing.pack(spec, experiment.objects, data_stays=where.is_here) as parcel:
         for text in parcel.left_out:
             print(f"note: {text}")
@@ -221,8 +236,10 @@ def attach(run: str, address: str | None = None) -> Run:
                 raise
     if in_folder:
         return Run(os.path.basename(path.rstrip("/")), path=path)
-    raise JobError(f"no cluster runs on this machine, and {path} is no run: give the address of the run's cluster, or "
-                   "the path of its results")
+    raise JobError(
+        f"no cluster runs on this machine, and {path} is no run: give the address of the run's cluster, or "
+        "the path of its results"
+    )
 
 
 def runs(address: str | None = None) -> list[Run]:

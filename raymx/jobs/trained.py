@@ -58,8 +58,10 @@ class Trained:
             try:
                 net = nets.build_net(there, [device])
             except ModuleNotFoundError as error:
-                raise ExperimentError(f"model.net is {experiment.model.net}, and its module is not there any more "
-                                      f"({error}): it was in {experiment.directory}") from None
+                raise ExperimentError(
+                    f"model.net is {experiment.model.net}, and its module is not there any more "
+                    f"({error}): it was in {experiment.directory}"
+                ) from None
         with _local(self.parameters) as file:
             net.load_parameters(file, ctx=device, cast_dtype=True, dtype_source="current")
         return net
@@ -74,11 +76,16 @@ class Trained:
 
         pixels = self._checked(np.asarray(images))
         net = self.load_net(ctx)
-        parts = (mx.nd.array(pixels[at:at + rows_at_once], ctx=ctx or mx.cpu()) for at in
-                 range(0, len(pixels), rows_at_once))
+        parts = (
+            mx.nd.array(pixels[at : at + rows_at_once], ctx=ctx or mx.cpu())
+            for at in range(0, len(pixels), rows_at_once)
+        )
         outputs = [net(part).asnumpy() for part in parts]
-        return np.concatenate(outputs).astype(np.float32) if outputs else np.zeros((0, self.experiment.model.classes),
-                                                                                   np.float32)
+        return (
+            np.concatenate(outputs).astype(np.float32)
+            if outputs
+            else np.zeros((0, self.experiment.model.classes), np.float32)
+        )
 
     def _checked(self, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Images as the net takes them: (rows, channels, height, width), normalised."""
@@ -87,8 +94,10 @@ class Trained:
         if images.ndim == 3 and channels == 1:
             images = images[..., None]
         if images.ndim != 4 or images.shape[1:] != (height, width, channels):
-            raise ExperimentError(f"images are {images.shape}: they must be (rows, {height}, {width}, {channels}), the "
-                                  f"net's data.image_shape")
+            raise ExperimentError(
+                f"images are {images.shape}: they must be (rows, {height}, {width}, {channels}), the "
+                f"net's data.image_shape"
+            )
         mean, std = (np.asarray(value, np.float32).reshape(1, -1, 1, 1) for value in (data.mean, data.std))
         return np.asarray((images.transpose(0, 3, 1, 2).astype(np.float32) - mean) / std, np.float32)
 
@@ -98,17 +107,28 @@ def best(path: str) -> Trained:
     run = folders.read_run(path)
     sweep = load.load(run, os.path.basename(path))
     trials = zip(sweep.trials, _folders(run, sweep.trials), strict=True)
-    found = [(value, trial, name, state) for trial, folder in trials
-             for name, state in _checkpoints(folders.child(run.path, folder))
-             if (value := number(state["metrics"].get(sweep.objective.metric))) is not None]
+    found = [
+        (value, trial, name, state)
+        for trial, folder in trials
+        for name, state in _checkpoints(folders.child(run.path, folder))
+        if (value := number(state["metrics"].get(sweep.objective.metric))) is not None
+    ]
     if not found:
-        raise JobError(f"{path} has no checkpoint with {sweep.objective.metric} yet: the first one is written after an "
-                       "epoch")
+        raise JobError(
+            f"{path} has no checkpoint with {sweep.objective.metric} yet: the first one is written after an epoch"
+        )
     sign = 1 if sweep.objective.mode == "max" else -1
     _, trial, name, state = max(found, key=lambda one: sign * one[0])
     experiment = _experiment(run, trial)
-    return Trained(trial.trial_id, trial.axes, float(state["epoch"]), state["metrics"],
-                   folders.child(name, PARAMETERS), experiment, folders.child(run.path, SOURCE))
+    return Trained(
+        trial.trial_id,
+        trial.axes,
+        float(state["epoch"]),
+        state["metrics"],
+        folders.child(name, PARAMETERS),
+        experiment,
+        folders.child(run.path, SOURCE),
+    )
 
 
 def _folders(run: folders.RunFiles, trials: Any) -> list[str]:
@@ -140,8 +160,10 @@ def _local(path: str) -> Iterator[str]:
     """A file that Gluon can open: a copy of one that is no local one."""
     if not files.is_uri(path):
         if not os.path.exists(path):
-            raise CheckpointError(f"{path} is not there any more: newer checkpoints take the place of older ones; ask "
-                                  "again with run.best()")
+            raise CheckpointError(
+                f"{path} is not there any more: newer checkpoints take the place of older ones; ask "
+                "again with run.best()"
+            )
         yield path
         return
     with tempfile.TemporaryDirectory() as scratch:
@@ -160,7 +182,7 @@ def _modules_of(source: str) -> Iterator[str]:
     if archive is None:
         yield ""
         return
-    folder = tempfile.mkdtemp(prefix="raymx_source_")       # stays: a net's code may import more later
+    folder = tempfile.mkdtemp(prefix="raymx_source_")  # stays: a net's code may import more later
     with zipfile.ZipFile(io.BytesIO(archive)) as opened:
         opened.extractall(folder)
     names = {path.stem for path in Path(folder).iterdir()}

@@ -21,18 +21,18 @@ class TrialView:
     """One trial. Numbers that are not known yet are NaN."""
 
     trial_id: str
-    settings: str = ""                  # of a sweep: "dtype float16, compression none"
-    state: str = "running"              # running, paused, finished, stopped, failed, interrupted
-    phase: str = ""                     # of a running one: waiting, forming, training, leaving
-    epoch: float = 0.0                  # epochs done, with the part of the current one
+    settings: str = ""  # of a sweep: "dtype float16, compression none"
+    state: str = "running"  # running, paused, finished, stopped, failed, interrupted
+    phase: str = ""  # of a running one: waiting, forming, training, leaving
+    epoch: float = 0.0  # epochs done, with the part of the current one
     epochs: int = 1
     samples_per_sec: float = math.nan
-    loss: float = math.nan              # the last one seen within the epoch
-    objective: float = math.nan         # its best value
-    flag: str = ""                      # "loss is NaN", "at chance", "slower than its twins"
+    loss: float = math.nan  # the last one seen within the epoch
+    objective: float = math.nan  # its best value
+    flag: str = ""  # "loss is NaN", "at chance", "slower than its twins"
     error: str = ""
     left_s: float = math.nan
-    curve: tuple[tuple[float, float], ...] = ()     # (epoch, objective)
+    curve: tuple[tuple[float, float], ...] = ()  # (epoch, objective)
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,23 @@ class View:
 
     run_id: str
     name: str = ""
-    state: str = "pending"              # pending, starting, running, or one of ENDED
+    state: str = "pending"  # pending, starting, running, or one of ENDED
     is_sweep: bool = False
-    metric: str = ""                    # the objective's name
+    metric: str = ""  # the objective's name
     mode: str = "max"
-    axes: tuple[str, ...] = ()          # of a sweep
-    planned: int = 1                    # trials
-    skipped: int = 0                    # cells of a sweep that cannot run there
+    axes: tuple[str, ...] = ()  # of a sweep
+    planned: int = 1  # trials
+    skipped: int = 0  # cells of a sweep that cannot run there
     trials: tuple[TrialView, ...] = ()
-    messages: tuple[str, ...] = ()      # warnings, notes and what happened, the newest last
+    messages: tuple[str, ...] = ()  # warnings, notes and what happened, the newest last
     error: str = ""
     started: float = math.nan
     ended: float = math.nan
     left_s: float = math.nan
-    path: str = ""                      # the run's folder or URI, as its cluster sees it
-    address: str = ""                   # of the cluster's dashboard
-    rows: int = 0                       # reports so far
-    summary: Mapping[str, Any] = field(default_factory=dict)     # of a run that has ended, as in summary.json
+    path: str = ""  # the run's folder or URI, as its cluster sees it
+    address: str = ""  # of the cluster's dashboard
+    rows: int = 0  # reports so far
+    summary: Mapping[str, Any] = field(default_factory=dict)  # of a run that has ended, as in summary.json
 
     @property
     def is_over(self) -> bool:
@@ -84,6 +84,8 @@ def _typed(kind: Any, value: Any) -> Any:
     if value is None and kind == "float":
         return math.nan
     if isinstance(value, list):
-        return tuple(tuple(math.nan if one is None else one for one in item) if isinstance(item, list) else item
-                     for item in value)
+        return tuple(
+            tuple(math.nan if one is None else one for one in item) if isinstance(item, list) else item
+            for item in value
+        )
     return value

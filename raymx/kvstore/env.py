@@ -9,22 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-ROLE = "DMLC_ROLE"                          # scheduler, server or worker
-ROOT_HOST = "DMLC_PS_ROOT_URI"              # where the KVStore scheduler listens
+ROLE = "DMLC_ROLE"  # scheduler, server or worker
+ROOT_HOST = "DMLC_PS_ROOT_URI"  # where the KVStore scheduler listens
 ROOT_PORT = "DMLC_PS_ROOT_PORT"
 NUM_WORKERS = "DMLC_NUM_WORKER"
 NUM_SERVERS = "DMLC_NUM_SERVER"
-NODE_HOST = "DMLC_NODE_HOST"                # the address that this role binds to and is reached at
-INTERFACE = "DMLC_INTERFACE"                # or the network interface to take that address from
-UNIX_SOCKETS = "DMLC_LOCAL"                 # 1: ipc:///tmp/PORT instead of tcp://HOST:PORT
-OWN_PORT = "PORT"                           # the port of a server or worker; ps-lite picks one when it is not set
-RANK = "DMLC_RANK"                          # written by ps-lite itself
+NODE_HOST = "DMLC_NODE_HOST"  # the address that this role binds to and is reached at
+INTERFACE = "DMLC_INTERFACE"  # or the network interface to take that address from
+UNIX_SOCKETS = "DMLC_LOCAL"  # 1: ipc:///tmp/PORT instead of tcp://HOST:PORT
+OWN_PORT = "PORT"  # the port of a server or worker; ps-lite picks one when it is not set
+RANK = "DMLC_RANK"  # written by ps-lite itself
 BIGARRAY_BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"
-BIGARRAY_BOUND_DEFAULT = 1_000_000          # elements, as in kvstore_dist.h
+BIGARRAY_BOUND_DEFAULT = 1_000_000  # elements, as in kvstore_dist.h
 
 # One generation's settings: what is not set for this generation must not remain from an earlier one.
-_PER_GENERATION = (ROLE, ROOT_HOST, ROOT_PORT, NUM_WORKERS, NUM_SERVERS, NODE_HOST, INTERFACE, UNIX_SOCKETS, OWN_PORT,
-                   RANK)
+_PER_GENERATION = (
+    ROLE,
+    ROOT_HOST,
+    ROOT_PORT,
+    NUM_WORKERS,
+    NUM_SERVERS,
+    NODE_HOST,
+    INTERFACE,
+    UNIX_SOCKETS,
+    OWN_PORT,
+    RANK,
+)
 
 
 @dataclass(frozen=True)
@@ -38,9 +48,16 @@ class Topology:
     unix_sockets: bool = False
 
 
-def role_env(role: str, topology: Topology, host: str, *, own_port: int | None = None,
-             interface: str | None = None, settings: Mapping[str, str] | None = None,
-             bound: int = BIGARRAY_BOUND_DEFAULT) -> dict[str, str]:
+def role_env(
+    role: str,
+    topology: Topology,
+    host: str,
+    *,
+    own_port: int | None = None,
+    interface: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    bound: int = BIGARRAY_BOUND_DEFAULT,
+) -> dict[str, str]:
     """The environment of one role ("scheduler", "server" or "worker") in a generation.
 
     ``host`` is the address of the role's own node. ``own_port`` is needed with Unix sockets, where ps-lite's own pick
@@ -49,9 +66,14 @@ def role_env(role: str, topology: Topology, host: str, *, own_port: int | None =
     """
     env = dict(settings or {})
     interface = interface or env.pop(INTERFACE, None)
-    env |= {ROLE: role, ROOT_HOST: topology.root_host, ROOT_PORT: str(topology.root_port),
-            NUM_WORKERS: str(topology.num_workers), NUM_SERVERS: str(topology.num_servers),
-            BIGARRAY_BOUND: str(bound)}
+    env |= {
+        ROLE: role,
+        ROOT_HOST: topology.root_host,
+        ROOT_PORT: str(topology.root_port),
+        NUM_WORKERS: str(topology.num_workers),
+        NUM_SERVERS: str(topology.num_servers),
+        BIGARRAY_BOUND: str(bound),
+    }
     if interface and not topology.unix_sockets:
         env[INTERFACE] = interface
     else:

@@ -17,9 +17,8 @@ from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState
 from raymx.training.schedule import Schedule
 
-_FIXED_RATE = "learning_rate"       # among the scalars; MXNet's own attribute of this name cannot be set
-_SGD_LIKE = tuple(kind.create_state_multi_precision
-                  for kind in (mx.optimizer.SGD, mx.optimizer.NAG, mx.optimizer.LARS))
+_FIXED_RATE = "learning_rate"  # among the scalars; MXNet's own attribute of this name cannot be set
+_SGD_LIKE = tuple(kind.create_state_multi_precision for kind in (mx.optimizer.SGD, mx.optimizer.NAG, mx.optimizer.LARS))
 
 
 class _ScheduleOfUpdates(mx.lr_scheduler.LRScheduler):
@@ -59,8 +58,8 @@ class Updater:
         self._updater = mx.optimizer.get_updater(self.optimizer)
         self._name, self._updates_a_step, self._spare_key = spec.name, spec.updates_a_step, spec.spare_key
         self._weights_are_masters = masters and bool(spec.options.get("multi_precision"))
-        self._masters: dict[int, mx.nd.NDArray] = {}        # a server's
-        self._with_master: set[int] = set()                 # a worker's: keys whose state has one in it
+        self._masters: dict[int, mx.nd.NDArray] = {}  # a server's
+        self._with_master: set[int] = set()  # a worker's: keys whose state has one in it
         self._restored = restored or OptimizerState()
         self._start_counts = {key: count * spec.updates_a_step for key, count in self._restored.counts.items()}
         self.optimizer.num_update = max(self._start_counts.values(), default=0)
@@ -78,7 +77,7 @@ class Updater:
 
     def _start(self, key: int, weight: mx.nd.NDArray) -> None:
         if self._weights_are_masters and weight.dtype == np.float32:
-            self._masters[key] = weight         # the server's own memory, not a copy
+            self._masters[key] = weight  # the server's own memory, not a copy
         elif self.optimizer.multi_precision and weight.dtype == np.float16:
             self._with_master.add(key)
         self._updater.states[key] = self.optimizer.create_state_multi_precision(key, weight)
@@ -93,10 +92,12 @@ class Updater:
         saved = self._restored.arrays.get(key, [])
         there, here = [array.size for array in saved], [leaf.size for leaf in leaves]
         if there and here and there != here:
-            raise CheckpointError(f"the checkpoint has optimizer state of {there} elements for key {key}, and "
-                                  f"{self._name} keeps {here}: it is of another optimizer; go on with that one, or "
-                                  "start a new run")
-        for leaf, array in zip(leaves, saved, strict=False):    # of one with no momentum, say, there is nothing
+            raise CheckpointError(
+                f"the checkpoint has optimizer state of {there} elements for key {key}, and "
+                f"{self._name} keeps {here}: it is of another optimizer; go on with that one, or "
+                "start a new run"
+            )
+        for leaf, array in zip(leaves, saved, strict=False):  # of one with no momentum, say, there is nothing
             _fill(leaf, array)
         if master is not None and key in self._restored.masters:
             _fill(master, self._restored.masters[key])
@@ -105,7 +106,7 @@ class Updater:
         scalars = dict(self._restored.scalars)
         self._schedule.fixed = scalars.pop(_FIXED_RATE, None)
         for name, value in scalars.items():
-            if name in vars(self.optimizer):    # else it is of another optimizer
+            if name in vars(self.optimizer):  # else it is of another optimizer
                 setattr(self.optimizer, name, value)
 
     def _parts(self, key: int) -> tuple[mx.nd.NDArray | None, list[mx.nd.NDArray]]:
@@ -134,15 +135,18 @@ class Updater:
 
     def state(self) -> OptimizerState:
         """The state by key as flat arrays; counts are in global steps, whatever the number of workers."""
-        counts = {key: -(-count // self._updates_a_step)
-                  for by_key in self.optimizer._all_index_update_counts.values() for key, count in by_key.items()}
+        counts = {
+            key: -(-count // self._updates_a_step)
+            for by_key in self.optimizer._all_index_update_counts.values()
+            for key, count in by_key.items()
+        }
         state = OptimizerState(counts=counts, scalars=self._scalars())
         for key in self._updater.states:
             master, leaves = self._parts(key)
             state.arrays[key] = [leaf.asnumpy().ravel() for leaf in leaves]
             if master is not None:
                 state.masters[key] = master.asnumpy().ravel()
-        for key, count in self._restored.counts.items():        # what was not touched since it was restored
+        for key, count in self._restored.counts.items():  # what was not touched since it was restored
             if key not in self._updater.states:
                 state.arrays[key], state.counts[key] = self._restored.arrays.get(key, []), count
                 if key in self._restored.masters:
@@ -150,8 +154,9 @@ class Updater:
         return state
 
     def _scalars(self) -> dict[str, float]:
-        changed = {name: value for name, value in _own_numbers(self.optimizer).items()
-                   if self._as_made.get(name) != value}
+        changed = {
+            name: value for name, value in _own_numbers(self.optimizer).items() if self._as_made.get(name) != value
+        }
         return changed if self._schedule.fixed is None else {**changed, _FIXED_RATE: self._schedule.fixed}
 
 
@@ -189,10 +194,13 @@ def _own_numbers(optimizer: mx.optimizer.Optimizer) -> dict[str, float]:
     """An optimizer's attributes that are numbers. How often it was called is told by its counts, and how gradients are
     rescaled by the batch and the loss scale of the run that goes on.
     """
-    return {name: int(value) if isinstance(value, numbers.Integral) else float(value)
-            for name, value in vars(optimizer).items()
-            if isinstance(value, numbers.Real) and not isinstance(value, bool)
-            and name not in ("num_update", "rescale_grad")}
+    return {
+        name: int(value) if isinstance(value, numbers.Integral) else float(value)
+        for name, value in vars(optimizer).items()
+        if isinstance(value, numbers.Real)
+        and not isinstance(value, bool)
+        and name not in ("num_update", "rescale_grad")
+    }
 
 
 def _apart(state: Any, optimizer: mx.optimizer.Optimizer) -> tuple[mx.nd.NDArray | None, list[mx.nd.NDArray]]:

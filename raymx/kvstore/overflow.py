@@ -8,16 +8,19 @@ from typing import Any
 
 import mxnet as mx
 
-_AT_ONCE = 200      # arrays that MXNet's operator can take
+_AT_ONCE = 200  # arrays that MXNet's operator can take
 
 
 def all_finite(arrays: Iterable[mx.nd.NDArray]) -> bool:
     """Whether no element is inf or nan; waits for the engine."""
     alike: defaultdict[Any, list[mx.nd.NDArray]] = defaultdict(list)
-    for array in arrays:        # the operator reads all of its inputs as the type of the first
+    for array in arrays:  # the operator reads all of its inputs as the type of the first
         alike[array.dtype, array.context].append(array)
-    found = [mx.nd.multi_all_finite(*some[i:i + _AT_ONCE], num_arrays=len(some[i:i + _AT_ONCE]))
-             for some in alike.values() for i in range(0, len(some), _AT_ONCE)]
+    found = [
+        mx.nd.multi_all_finite(*some[i : i + _AT_ONCE], num_arrays=len(some[i : i + _AT_ONCE]))
+        for some in alike.values()
+        for i in range(0, len(some), _AT_ONCE)
+    ]
     return all(bool(fine.asscalar()) for fine in found)
 
 

@@ -54,7 +54,7 @@ class HostedServer:
             raise KVStoreError(f"the server's loop ended: {error}") from None
         finally:
             self._store = self._updater = None
-            self._failed.set()      # nobody need wait for a failure of this generation any more
+            self._failed.set()  # nobody need wait for a failure of this generation any more
 
     @property
     def rank(self) -> int:

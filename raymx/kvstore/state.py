@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-COMPRESSION_FACTOR = 16     # 2 bits an element: 16 elements in one float32
+COMPRESSION_FACTOR = 16  # 2 bits an element: 16 elements in one float32
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,13 @@ class OptimizerState:
 
     arrays: dict[Any, list[NDArray[Any]]] = field(default_factory=dict)
     counts: dict[Any, int] = field(default_factory=dict)
-    masters: dict[Any, NDArray[Any]] = field(default_factory=dict)      # float32, flat
+    masters: dict[Any, NDArray[Any]] = field(default_factory=dict)  # float32, flat
     scalars: dict[str, float] = field(default_factory=dict)
 
 
 def rekey(state: OptimizerState, keys: Mapping[Any, Any]) -> OptimizerState:
     """The same state under other keys; what ``keys`` does not have is left out."""
+
     def renamed(values: Mapping[Any, Any]) -> dict[Any, Any]:
         return {keys[key]: value for key, value in values.items() if key in keys}
 
@@ -91,8 +92,9 @@ def join(parts: Sequence[OptimizerState], layout: Layout, sizes: Mapping[int, in
 def _joined(key: int, slices: Sequence[NDArray[Any]], size: int) -> NDArray[Any]:
     array = np.concatenate(slices)
     if len(array) != size:
-        raise ValueError(f"key {key} has {len(array)} elements of optimizer state on the servers, and its weight has "
-                         f"{size}")
+        raise ValueError(
+            f"key {key} has {len(array)} elements of optimizer state on the servers, and its weight has {size}"
+        )
     return array
 
 

@@ -26,7 +26,7 @@ from raymx.kvstore.state import OptimizerState, bytes_a_step
 from raymx.kvstore.wire import Wire
 from raymx.training.scaling import LossScale
 
-_SET_MULTI_PRECISION = 1      # CommandType::kSetMultiPrecision of kvstore_dist_server.h
+_SET_MULTI_PRECISION = 1  # CommandType::kSetMultiPrecision of kvstore_dist_server.h
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class StoreSettings:
     distributed: bool
     update_on_kvstore: bool
     asynchronous: bool = False
-    compression: Mapping[str, Any] | None = None       # {"type": "2bit", "threshold": 0.5}
-    half: bool = False                                 # gradients and weights travel in float16
+    compression: Mapping[str, Any] | None = None  # {"type": "2bit", "threshold": 0.5}
+    half: bool = False  # gradients and weights travel in float16
 
 
 class Trainer:
@@ -48,10 +48,18 @@ class Trainer:
     divide by.
     """
 
-    def __init__(self, params: Mapping[str, mx.gluon.Parameter], store: Any, spec: OptimizerSpec,
-                 settings: StoreSettings, *, scale: LossScale | None = None, restored: OptimizerState | None = None,
-                 install: Callable[[OptimizerSpec, dict[int, int]], None] | None = None,
-                 set_remote_rate: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self,
+        params: Mapping[str, mx.gluon.Parameter],
+        store: Any,
+        spec: OptimizerSpec,
+        settings: StoreSettings,
+        *,
+        scale: LossScale | None = None,
+        restored: OptimizerState | None = None,
+        install: Callable[[OptimizerSpec, dict[int, int]], None] | None = None,
+        set_remote_rate: Callable[[float], None] | None = None,
+    ) -> None:
         _check_optimizer(spec.name, params)
         self._settings, self._scale, self._rescale = settings, scale, spec.rescale_grad
         self._params = list(params.items())
@@ -63,9 +71,12 @@ class Trainer:
         if settings.compression:
             store.set_gradient_compression(dict(settings.compression))
         if settings.distributed and spec.options.get("multi_precision") and store.rank == 0:
-            store._send_command_to_servers(_SET_MULTI_PRECISION, "")    # float16 keys are added up in float32 too
-        spec = replace(_with_multipliers(spec, self._params), rescale_grad=self._rescale_of_pushed(),
-                       spare_key=self._wire.spare_key)
+            store._send_command_to_servers(_SET_MULTI_PRECISION, "")  # float16 keys are added up in float32 too
+        spec = replace(
+            _with_multipliers(spec, self._params),
+            rescale_grad=self._rescale_of_pushed(),
+            spare_key=self._wire.spare_key,
+        )
         if self._on_servers:
             assert install is not None
             install(spec, self.sizes)
@@ -177,8 +188,11 @@ class Trainer:
         keys = list(range(len(self._params)))
         for device, updater in enumerate(self._updaters):
             updater.set_rescale(rescale)
-            updater(keys, [param.list_grad()[device] for _, param in self._params],
-                    [param.list_data()[device] for _, param in self._params])
+            updater(
+                keys,
+                [param.list_grad()[device] for _, param in self._params],
+                [param.list_data()[device] for _, param in self._params],
+            )
 
     # Scales: what is pushed is the gradients' sum over rows, times the loss scale, times the factor
 
@@ -237,18 +251,24 @@ def trained_parameters(params: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx
 
 def _check(name: str, param: mx.gluon.Parameter) -> None:
     if param._stype != "default" or param._grad_stype != "default":
-        raise TrainingError(f"parameter {name} is sparse (storage {param._stype}, gradient {param._grad_stype}): MXNet "
-                            "1.9.1 aborts in distributed training with it; build the layer with sparse_grad=False")
+        raise TrainingError(
+            f"parameter {name} is sparse (storage {param._stype}, gradient {param._grad_stype}): MXNet "
+            "1.9.1 aborts in distributed training with it; build the layer with sparse_grad=False"
+        )
     if param._deferred_init or param._data is None:
-        raise TrainingError(f"parameter {name} is not initialized, its shape is {param.shape}: initialize the net and "
-                            "run one batch through it before trainer(net)")
+        raise TrainingError(
+            f"parameter {name} is not initialized, its shape is {param.shape}: initialize the net and "
+            "run one batch through it before trainer(net)"
+        )
 
 
 def _check_optimizer(optimizer: str, params: Mapping[str, mx.gluon.Parameter]) -> None:
     other = [f"{name} {param.shape}" for name, param in params.items() if len(param.shape) != 2]
     if optimizer == "groupadagrad" and other:
-        raise TrainingError("training.optimizer.name is groupadagrad, which needs weights with rows and columns, and "
-                            f"the net has {', '.join(other[:3])}{' and others' if other[3:] else ''}; use adagrad")
+        raise TrainingError(
+            "training.optimizer.name is groupadagrad, which needs weights with rows and columns, and "
+            f"the net has {', '.join(other[:3])}{' and others' if other[3:] else ''}; use adagrad"
+        )
 
 
 def _with_multipliers(spec: OptimizerSpec, params: list[tuple[str, mx.gluon.Parameter]]) -> OptimizerSpec:

@@ -38,7 +38,7 @@ class Wire:
         if self._half and for_weights:
             self._make(0, [weight.astype("float16") for weight in weights])
             self.pull_weights()
-        elif self._half:        # weights that stay float32 come once, under keys of their own
+        elif self._half:  # weights that stay float32 come once, under keys of their own
             self._make(0, [weight.astype("float16") for weight in weights])
             self._make(self.spare_key + 1, weights)
             self._pull(self.spare_key + 1, [param.list_data() for param in self._params])
@@ -75,8 +75,10 @@ class Wire:
 
     def bytes_a_step(self, *, compressed: bool) -> tuple[int, int]:
         """(pushed, pulled) payload bytes of this worker in one step."""
-        each = [bytes_a_step([int(np.prod(grads[0].shape))], np.dtype(grads[0].dtype).itemsize, compressed=compressed)
-                for grads in self.gradients]
+        each = [
+            bytes_a_step([int(np.prod(grads[0].shape))], np.dtype(grads[0].dtype).itemsize, compressed=compressed)
+            for grads in self.gradients
+        ]
         return sum(pushed for pushed, _ in each), sum(pulled for _, pulled in each)
 
     def _make(self, first: int, values: list[mx.nd.NDArray]) -> None:

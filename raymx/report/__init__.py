@@ -36,14 +36,25 @@ def summary(paths: Sequence[str], output: str | None = None, target: float | Non
 
     read = [folders.read_run(path) for path in dict.fromkeys(map(_whole, paths))]
     found = look(read, target)
-    folder = _whole(output) if output else folders.child(read[0].path, folders.FOLDER) if len(read) == 1 \
+    folder = (
+        _whole(output)
+        if output
+        else folders.child(read[0].path, folders.FOLDER)
+        if len(read) == 1
         else results.storage_path(folders.FOLDER)
+    )
     pictures = plots.draw(found)
     rows = export.records(found)
-    folders.write(folder, {
-        **{f"{picture.name}.png": picture.png for picture in pictures}, "results.csv": export.as_csv(rows),
-        "results.parquet": export.as_parquet(found, rows), "findings.json": results.as_json(plain(found)).encode(),
-        "report.html": page.page(found, pictures).encode()})
+    folders.write(
+        folder,
+        {
+            **{f"{picture.name}.png": picture.png for picture in pictures},
+            "results.csv": export.as_csv(rows),
+            "results.parquet": export.as_parquet(found, rows),
+            "findings.json": results.as_json(plain(found)).encode(),
+            "report.html": page.page(found, pictures).encode(),
+        },
+    )
     return {"report": folders.child(folder, "report.html"), "findings": " ".join(found.answer_sentences)}
 
 
@@ -54,8 +65,11 @@ def look(runs: Sequence[folders.RunFiles], target: float | None = None) -> Findi
     names = load.names_of([run.path for run in runs])
     sweeps = [load.load(run, name) for run, name in zip(runs, names, strict=True)]
     axes = load.compared(sweeps)
-    trials = [trial for run, sweep in zip(runs, sweeps, strict=True)
-              for trial in load.with_axes(sweep, load.experiment_of(run), axes)]
+    trials = [
+        trial
+        for run, sweep in zip(runs, sweeps, strict=True)
+        for trial in load.with_axes(sweep, load.experiment_of(run), axes)
+    ]
     return findings(sweeps, study(sweeps, axes, trials, target))
 
 

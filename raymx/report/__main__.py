@@ -12,15 +12,26 @@ from raymx.options import EXIT_OK, exit_code
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog="python -m raymx.report", allow_abbrev=False,
+        prog="python -m raymx.report",
+        allow_abbrev=False,
         description="Make the report of a run or a sweep, finished or running: which settings train fastest for the "
-        "accuracy, and the evidence. Writes report.html, its plots, results.csv, results.parquet and findings.json.")
-    top.add_argument("paths", nargs="+", metavar="PATH",
-                     help="a run's folder or URI; several are compared, with an axis that says which one")
-    top.add_argument("--output", metavar="FOLDER",
-                     help="where to write it (default: PATH/report, or ./report for several)")
-    top.add_argument("--target", type=float, metavar="X",
-                     help="the objective's value for the time to it (default: 0.01 from the best)")
+        "accuracy, and the evidence. Writes report.html, its plots, results.csv, results.parquet and findings.json.",
+    )
+    top.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a run's folder or URI; several are compared, with an axis that says which one",
+    )
+    top.add_argument(
+        "--output", metavar="FOLDER", help="where to write it (default: PATH/report, or ./report for several)"
+    )
+    top.add_argument(
+        "--target",
+        type=float,
+        metavar="X",
+        help="the objective's value for the time to it (default: 0.01 from the best)",
+    )
     return top
 
 

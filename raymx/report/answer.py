@@ -52,8 +52,10 @@ def paragraph(study: Study, noise: Noise, found: Answer | None) -> list[str]:
         return [_no_answer(study)]
     said = ["No trial has finished yet: this is how things stand."] if study.provisional else []
     speed = found.best.samples_per_sec
-    said.append(f"Best {study.objective.metric}: {words.objective(found.best.objective)}{_over(found.best)} with "
-                f"{found.best.label}" + (f", at {words.speed(speed)} samples/s." if speed else "."))
+    said.append(
+        f"Best {study.objective.metric}: {words.objective(found.best.objective)}{_over(found.best)} with "
+        f"{found.best.label}" + (f", at {words.speed(speed)} samples/s." if speed else ".")
+    )
     if len({tuple(entry.trial.axes.items()) for entry in study.entries}) > 1:
         said += _choice(study, noise, found)
     return [*said, _how_sure(study, noise)]
@@ -67,11 +69,17 @@ def _choice(study: Study, noise: Noise, found: Answer) -> list[str]:
     if fastest is best:
         said.append(f"No settings {near} are faster.")
     elif fastest is not None:
-        said.append(f"Fastest {near}: {fastest.label}, {words.speed(fastest.samples_per_sec)} samples/s"
-                    f"{_times(fastest, best)} with {words.objective(fastest.objective)}.")
-    why = (f"it reaches {words.objective(study.target)} first of these, after {words.seconds(chosen.time_to_target_s)}"
-            if chosen.time_to_target_s is not None
-           else "it is the fastest of these" if chosen is fastest else "it is the best")
+        said.append(
+            f"Fastest {near}: {fastest.label}, {words.speed(fastest.samples_per_sec)} samples/s"
+            f"{_times(fastest, best)} with {words.objective(fastest.objective)}."
+        )
+    why = (
+        f"it reaches {words.objective(study.target)} first of these, after {words.seconds(chosen.time_to_target_s)}"
+        if chosen.time_to_target_s is not None
+        else "it is the fastest of these"
+        if chosen is fastest
+        else "it is the best"
+    )
     said.append(f"Recommended: {chosen.label}; {why}{_not_the_fastest(found)}.")
     return said
 
@@ -106,8 +114,11 @@ def _how_sure(study: Study, noise: Noise) -> str:
     if noise.objective_sd is None:
         return "No settings were repeated, so how much of a difference is chance is not known: repeats would tell."
     spread = words.difference(noise.objective_sd, study.objective).lstrip("+")
-    return (f"Repeats of the same settings differ by a standard deviation of {spread}"
-            + (f" and {noise.speed_sd * 100:.1f} % of the samples/s" if noise.speed_sd is not None else "") + ".")
+    return (
+        f"Repeats of the same settings differ by a standard deviation of {spread}"
+        + (f" and {noise.speed_sd * 100:.1f} % of the samples/s" if noise.speed_sd is not None else "")
+        + "."
+    )
 
 
 def _no_answer(study: Study) -> str:
@@ -118,11 +129,19 @@ def _no_answer(study: Study) -> str:
         return f"{every} {count(len(study.entries), 'trial')} failed, so there is no answer; see below why."
     if not any(entry.trial.rows for entry in study.entries):
         return "No trial has reported yet, so there is no answer."
-    metrics = sorted({name for entry in study.entries for row in entry.trial.rows for name in row
-                      if name.startswith(("train_", "validation_")) and name not in ("train_s", "train_samples",
-                                                                                     "validation_samples")})
-    return (f"No trial that counts has a finite {study.objective.metric}, so there is no answer"
-            + (f"; the reports have {', '.join(metrics)}." if metrics else "."))
+    metrics = sorted(
+        {
+            name
+            for entry in study.entries
+            for row in entry.trial.rows
+            for name in row
+            if name.startswith(("train_", "validation_"))
+            and name not in ("train_s", "train_samples", "validation_samples")
+        }
+    )
+    return f"No trial that counts has a finite {study.objective.metric}, so there is no answer" + (
+        f"; the reports have {', '.join(metrics)}." if metrics else "."
+    )
 
 
 def findings(effects: Sequence[Effect], objective: Objective) -> list[str]:
@@ -140,7 +159,7 @@ def _strength(effect: Effect) -> tuple[bool, float]:
 
 
 def sentence(effect: Effect, objective: Objective) -> str:
-    """"compression 2bit 0.5: 1.40x samples/s (1.31 to 1.50), -0.3 points, within noise (against none, 4 pairs)." """
+    """ "compression 2bit 0.5: 1.40x samples/s (1.31 to 1.50), -0.3 points, within noise (against none, 4 pairs)." """
     parts = []
     if effect.speed is not None:
         parts.append(f"{effect.speed.mean:.2f}x samples/s{_range(effect.speed)}")
@@ -148,8 +167,10 @@ def sentence(effect: Effect, objective: Objective) -> str:
         noise = {True: ", within noise", False: ", more than noise", None: ""}[effect.within_noise]
         parts.append(words.difference(effect.objective.mean, objective) + noise)
     n = max(found.n for found in (effect.speed, effect.objective) if found is not None)
-    return (f"{effect.axis.rsplit('.', 1)[-1]} {show(effect.label)}: {', '.join(parts)} "
-            f"(against {show(effect.against)}, {count(n, 'pair')} of {effect.pairs}).")
+    return (
+        f"{effect.axis.rsplit('.', 1)[-1]} {show(effect.label)}: {', '.join(parts)} "
+        f"(against {show(effect.against)}, {count(n, 'pair')} of {effect.pairs})."
+    )
 
 
 def _range(found: Interval) -> str:

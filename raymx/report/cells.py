@@ -69,8 +69,11 @@ def objectives(entries: Iterable[Entry]) -> list[float]:
 
 
 def speeds(entries: Iterable[Entry]) -> list[float]:
-    return [entry.figures.samples_per_sec for entry in entries
-            if entry.comparable and entry.figures.samples_per_sec is not None]
+    return [
+        entry.figures.samples_per_sec
+        for entry in entries
+        if entry.comparable and entry.figures.samples_per_sec is not None
+    ]
 
 
 def noise(groups: Iterable[Sequence[Entry]]) -> Noise:
@@ -88,10 +91,16 @@ def cells(study: Study) -> list[Cell]:
 
 def pareto(points: Sequence[tuple[float | None, float | None]], objective: Objective) -> set[int]:
     """Numbers of those (samples/s, objective) that no other is as fast and as good as, and in one of both better."""
-    known = [(at, speed, objective.gain(value, 0.0)) for at, (speed, value) in enumerate(points)
-             if speed is not None and value is not None]
-    return {at for at, speed, gain in known
-            if not any(s >= speed and g >= gain and (s > speed or g > gain) for _, s, g in known)}
+    known = [
+        (at, speed, objective.gain(value, 0.0))
+        for at, (speed, value) in enumerate(points)
+        if speed is not None and value is not None
+    ]
+    return {
+        at
+        for at, speed, gain in known
+        if not any(s >= speed and g >= gain and (s > speed or g > gain) for _, s, g in known)
+    }
 
 
 def _cell(axes: Mapping[str, Value], entries: Sequence[Entry]) -> Cell:
@@ -100,8 +109,16 @@ def _cell(axes: Mapping[str, Value], entries: Sequence[Entry]) -> Cell:
     reached = [seconds for seconds in timed if seconds is not None]
     costs = [entry.figures.cost for entry in entries if entry.settled and entry.figures.cost is not None]
     return Cell(
-        axes=axes, label=entries[0].label, trials=tuple(entry.trial.trial_id for entry in entries),
-        objective=fmean(found) if found else None, objective_sd=stdev(found) if len(found) > 1 else None,
-        settled=len(found), samples_per_sec=fmean(fast) if fast else None, comparable=len(fast),
+        axes=axes,
+        label=entries[0].label,
+        trials=tuple(entry.trial.trial_id for entry in entries),
+        objective=fmean(found) if found else None,
+        objective_sd=stdev(found) if len(found) > 1 else None,
+        settled=len(found),
+        samples_per_sec=fmean(fast) if fast else None,
+        comparable=len(fast),
         time_to_target_s=fmean(reached) if reached and len(reached) == len(timed) else None,
-        reached=len(reached), timed=len(timed), cost=fmean(costs) if costs else None)
+        reached=len(reached),
+        timed=len(timed),
+        cost=fmean(costs) if costs else None,
+    )

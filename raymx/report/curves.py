@@ -26,15 +26,17 @@ from raymx.report.style import (
     png,
 )
 
-MOST_COLOURED = 40          # curves by the colour of an axis; of more only a few are told apart
+MOST_COLOURED = 40  # curves by the colour of an axis; of more only a few are told apart
 
 _X = Callable[[Trial, Mapping[str, Any]], float | None]
 
 
 def curves(found: Findings, code: Encoding) -> list[Picture | None]:
     """Both plots of the objective; None where no trial has reported it."""
-    return [_curves(found, code, "curves_epochs", "Learning curves by epoch", "epochs done", _epoch),
-            _curves(found, code, "curves_time", "Learning curves by wall time", "since the trial's start", elapsed)]
+    return [
+        _curves(found, code, "curves_epochs", "Learning curves by epoch", "epochs done", _epoch),
+        _curves(found, code, "curves_time", "Learning curves by wall time", "since the trial's start", elapsed),
+    ]
 
 
 def _epoch(trial: Trial, row: Mapping[str, Any]) -> float | None:
@@ -52,12 +54,16 @@ def _curves(found: Findings, code: Encoding, name: str, title: str, label: str, 
     longest = max(x for _, points in drawn for x, _ in points)
     scale, unit = in_time(longest) if x_of is elapsed else (1, "")
     for (_, points), look in zip(drawn, looks, strict=True):
-        axes.plot([x / scale for x, _ in points], [y for _, y in points],
-                  **({"marker": "o", "ms": 4} if len(points) == 1 else {}), **look)
+        axes.plot(
+            [x / scale for x, _ in points],
+            [y for _, y in points],
+            **({"marker": "o", "ms": 4} if len(points) == 1 else {}),
+            **look,
+        )
     axes.set(xlabel=f"{unit} {label}".strip(), ylabel=metric, title=title)
     if x_of is _epoch:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if longest == min(x for _, points in drawn for x, _ in points):     # one epoch: no curve yet
+    if longest == min(x for _, points in drawn for x, _ in points):  # one epoch: no curve yet
         axes.set_xlim(0, 2 * longest / scale or 1)
     _log_where_wide(axes, [y for _, points in drawn for _, y in points])
     legend_below(of, legend)
@@ -80,8 +86,15 @@ def _looks(found: Findings, code: Encoding, entries: Sequence[Entry]) -> tuple[l
     if len(labels) <= len(COLOURS):
         return _each_setting(entries, labels)
     if code.colour and len(entries) <= MOST_COLOURED:
-        looks = [{"color": code.colour_of(entry.trial.axes), "alpha": 0.75, "lw": 1.3,
-                  "ls": code.line_of(entry.trial.axes) if code.few_lines else "-"} for entry in entries]
+        looks = [
+            {
+                "color": code.colour_of(entry.trial.axes),
+                "alpha": 0.75,
+                "lw": 1.3,
+                "ls": code.line_of(entry.trial.axes) if code.few_lines else "-",
+            }
+            for entry in entries
+        ]
         return looks, handles(code, lines=True), "One curve a trial."
     return _highlighted(found, entries)
 
@@ -96,8 +109,11 @@ def _each_setting(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[list
 def _highlighted(found: Findings, entries: Sequence[Entry]) -> tuple[list[dict[str, Any]], list[Line2D], str]:
     """Too many to tell apart: the settings that the answer names, and others of the front, in front of grey."""
     chosen = found.answer
-    named = [] if chosen is None else [("best", chosen.best), ("fastest near it", chosen.fastest),
-                                       ("recommended", chosen.recommended)]
+    named = (
+        []
+        if chosen is None
+        else [("best", chosen.best), ("fastest near it", chosen.fastest), ("recommended", chosen.recommended)]
+    )
     words: dict[str, str] = {}
     for word, cell in named:
         if cell is not None:
@@ -106,9 +122,14 @@ def _highlighted(found: Findings, entries: Sequence[Entry]) -> tuple[list[dict[s
         if cell.on_front and len(words) < 6:
             words.setdefault(cell.label, "on the front")
     colours = dict(zip(words, COLOURS, strict=False))
-    looks = [{"color": colours[entry.label], "lw": 1.8, "zorder": 3} if entry.label in colours
-             else {"color": FAINT, "lw": 0.8, "alpha": 0.7, "zorder": 1} for entry in entries]
-    legend = [Line2D([], [], color=colour, label=cut(f"{words[label]}: {label}", 95))
-              for label, colour in colours.items()]
+    looks = [
+        {"color": colours[entry.label], "lw": 1.8, "zorder": 3}
+        if entry.label in colours
+        else {"color": FAINT, "lw": 0.8, "alpha": 0.7, "zorder": 1}
+        for entry in entries
+    ]
+    legend = [
+        Line2D([], [], color=colour, label=cut(f"{words[label]}: {label}", 95)) for label, colour in colours.items()
+    ]
     grey = sum(entry.label not in colours for entry in entries)
     return looks, [*legend, Line2D([], [], color=FAINT, label=f"{grey} other trials")], "One curve a trial."

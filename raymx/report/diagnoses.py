@@ -15,13 +15,13 @@ from raymx.report.model import Trial, show
 from raymx.report.study import Entry, Study
 from raymx.rows import CHANCE, SLOW_TWIN
 
-INPUT_BOUND = 0.30          # part of the training time that waits for data
-GAIN = 1.05                 # of a lower precision, below which it is none
-FIRST_STEP, FIRST_STEP_S = 20.0, 5.0    # times a step, and seconds
-UNEVEN = 0.8                # the slowest worker's speed as a part of the fastest one's
-NEAR_CHANCE = 1.5           # times 1 / classes, where it does not rise
-SKIPPED = 0.05              # part of the steps
-SERVER_GAIN = 1.1           # with more servers, or with their work done elsewhere
+INPUT_BOUND = 0.30  # part of the training time that waits for data
+GAIN = 1.05  # of a lower precision, below which it is none
+FIRST_STEP, FIRST_STEP_S = 20.0, 5.0  # times a step, and seconds
+UNEVEN = 0.8  # the slowest worker's speed as a part of the fastest one's
+NEAR_CHANCE = 1.5  # times 1 / classes, where it does not rise
+SKIPPED = 0.05  # part of the steps
+SERVER_GAIN = 1.1  # with more servers, or with their work done elsewhere
 
 _LOW = ("float16", "bfloat16")
 
@@ -38,37 +38,43 @@ KINDS: Mapping[str, Kind] = {
     "nan": Kind(
         "NaN",
         "The loss or the objective was NaN or infinite. Lower the learning rate or lengthen the warmup; with "
-        "float16, use loss scaling."),
+        "float16, use loss scaling.",
+    ),
     "chance": Kind(
         "at chance",
         "The validation accuracy is what guessing gives. The learning rate is mostly too high (async updates "
-        "stand less), or the labels do not belong to the records."),
+        "stand less), or the labels do not belong to the records.",
+    ),
     "input": Kind(
         "input bound",
         "Training waits for data: the input is the bottleneck, and no other setting can make it faster. Give "
-        "data.cpus more, or a data.cache that holds the records."),
-    "precision": Kind(
-        "no gain by precision",
-        "A lower precision was not faster than float32."),
+        "data.cpus more, or a data.cache that holds the records.",
+    ),
+    "precision": Kind("no gain by precision", "A lower precision was not faster than float32."),
     "servers": Kind(
         "servers slow",
         "The update on the servers is the bottleneck. Use more kvstore.servers or kvstore.cpus_per_server, or "
-        "kvstore.update_on_kvstore: false."),
+        "kvstore.update_on_kvstore: false.",
+    ),
     "uneven": Kind(
         "uneven workers",
         "Async workers of unequal speed: the fast ones train more often, and the slow ones push gradients of old "
-        "weights. Place them on equal nodes, or use dist_sync."),
+        "weights. Place them on equal nodes, or use dist_sync.",
+    ),
     "skipped": Kind(
         "skipped steps",
-        "Many steps were left out because gradients overflowed. Lower precision.loss_scale, or the learning rate."),
+        "Many steps were left out because gradients overflowed. Lower precision.loss_scale, or the learning rate.",
+    ),
     "twin": Kind(
         "slow twin",
         "Far slower than other repeats of the same settings: something else used its node. Do not take its speed "
-        "for that of the settings."),
+        "for that of the settings.",
+    ),
     "first_step": Kind(
         "slow first step",
         "The first step took far longer than the others (first data, memory, the choice of kernels). Short trials "
-        "are mostly that: train more epochs before comparing wall times."),
+        "are mostly that: train more epochs before comparing wall times.",
+    ),
 }
 """All kinds, the gravest first."""
 
@@ -163,7 +169,12 @@ def _skipped(entry: Entry) -> Found:
 
 
 _OF_ONE: Mapping[str, Callable[[Entry], Found]] = {
-    "input": _input, "nan": _nan, "first_step": _first_step, "uneven": _uneven, "skipped": _skipped}
+    "input": _input,
+    "nan": _nan,
+    "first_step": _first_step,
+    "uneven": _uneven,
+    "skipped": _skipped,
+}
 
 
 def _chance(trial: Trial, classes: int | None) -> Found:
@@ -174,8 +185,10 @@ def _chance(trial: Trial, classes: int | None) -> Found:
     if last > CHANCE / classes and (rising or last >= NEAR_CHANCE / classes):
         return None
     fell = f", after {words.objective(max(values))} at its best" if max(values) > NEAR_CHANCE / classes else ""
-    return last, (f"validation_accuracy is {words.objective(last)} at the end, and guessing among {classes} classes "
-                  f"gives {words.objective(1 / classes)}{fell}")
+    return last, (
+        f"validation_accuracy is {words.objective(last)} at the end, and guessing among {classes} classes "
+        f"gives {words.objective(1 / classes)}{fell}"
+    )
 
 
 def _twin(entry: Entry, entries: Sequence[Entry]) -> Found:
@@ -184,8 +197,10 @@ def _twin(entry: Entry, entries: Sequence[Entry]) -> Found:
     if own is None or len(all_speeds) < 2 or own >= SLOW_TWIN * median(all_speeds):
         return None
     part = own / median(all_speeds)
-    return part, (f"{words.speed(own)} samples/s, {words.part(part)} of the median of its {len(all_speeds)} repeats"
-                  + (", on a node that it shared" if entry.shared else ""))
+    return part, (
+        f"{words.speed(own)} samples/s, {words.part(part)} of the median of its {len(all_speeds)} repeats"
+        + (", on a node that it shared" if entry.shared else "")
+    )
 
 
 def _precision(study: Study, groups: Mapping[Key, Sequence[Entry]]) -> Iterator[Flag]:
@@ -212,8 +227,10 @@ def _why_no_gain(entry: Entry, full: Sequence[Entry]) -> str:
     if waits is not None and waits > INPUT_BOUND:
         return f"the input is the bottleneck ({words.part(waits)} of the time waited for data)"
     if sent and before and sent > 0.9 * before:
-        return (f"it sends as many bytes a step ({words.size(sent)}) as float32: try precision.wire_dtype: float16; or "
-                "its layers are too small to gain by it")
+        return (
+            f"it sends as many bytes a step ({words.size(sent)}) as float32: try precision.wire_dtype: float16; or "
+            "its layers are too small to gain by it"
+        )
     return "its layers are probably too small: try larger batches, and channels in multiples of 8"
 
 

@@ -40,8 +40,13 @@ def forest(found: Findings) -> Picture | None:
     left.set(xlabel="ratio of samples/s", title="Speed")
     right.set(xlabel=f"difference{' in points' if objective.in_points else ''}", title=cut(objective.metric, 32))
     legend_below(of, _legend(shown))
-    return Picture("effects", "Effect of each axis", "Each label against the first one of its axis, all other "
-                   "settings the same. Lines that leave the plot go on; the table has their ends.", png(of))
+    return Picture(
+        "effects",
+        "Effect of each axis",
+        "Each label against the first one of its axis, all other "
+        "settings the same. Lines that leave the plot go on; the table has their ends.",
+        png(of),
+    )
 
 
 def _legend(shown: Sequence[Effect]) -> list[Line2D]:
@@ -50,8 +55,9 @@ def _legend(shown: Sequence[Effect]) -> list[Line2D]:
     if any(each.low is not None for each in found):
         entries.append(Line2D([], [], color=COLOURS[0], marker="o", label="mean of matched pairs, 95 % interval"))
     if any(each.low is None for each in found):
-        entries.append(Line2D([], [], color=COLOURS[0], marker="o", mfc="white", ls="none",
-                              label="one pair: no interval"))
+        entries.append(
+            Line2D([], [], color=COLOURS[0], marker="o", mfc="white", ls="none", label="one pair: no interval")
+        )
     if any(effect.margin is not None for effect in shown):
         entries.append(Line2D([], [], color=NOISE, lw=7, label="noise of repeats"))
     return entries
@@ -100,10 +106,20 @@ def scatters(found: Findings, code: Encoding) -> Picture | None:
             panel.set_visible(False)
     for row in panels:
         row[0].set_ylabel(found.study.objective.metric)
-    legend_below(of, [*(entry for entry in handles(code) if entry.get_color() != GREY),
-                      Line2D([], [], color=DARK, marker="*", ms=11, ls="none", label="best trial")])
-    return Picture("values", "Objective against the value", "One dot a trial. Other settings differ between the dots, "
-                   "so this shows where good values lie, not what one setting does alone.", png(of))
+    legend_below(
+        of,
+        [
+            *(entry for entry in handles(code) if entry.get_color() != GREY),
+            Line2D([], [], color=DARK, marker="*", ms=11, ls="none", label="best trial"),
+        ],
+    )
+    return Picture(
+        "values",
+        "Objective against the value",
+        "One dot a trial. Other settings differ between the dots, "
+        "so this shows where good values lie, not what one setting does alone.",
+        png(of),
+    )
 
 
 def _to_scatter(axis: Axis, found: Findings) -> bool:
@@ -113,19 +129,32 @@ def _to_scatter(axis: Axis, found: Findings) -> bool:
     return axis.labels is None or axis.key not in compared
 
 
-def _scatter(panel: Any, axis: Axis, found: Findings, entries: Sequence[Entry], code: Encoding,
-             best: float | None) -> None:
+def _scatter(
+    panel: Any, axis: Axis, found: Findings, entries: Sequence[Entry], code: Encoding, best: float | None
+) -> None:
     values = present(axis, found.study)
     numeric = all(isinstance(value, float) for value in values)
     place = {value: float(value) if numeric else float(at) for at, value in enumerate(values)}
     for entry in sorted(entries, key=lambda entry: entry.figures.best == best):
         x, star = place[entry.trial.axes[axis.key]], entry.figures.best == best
-        panel.plot(x, entry.figures.best, "*" if star else "o", ms=13 if star else 5, alpha=1 if star else 0.7,
-                   color=DARK if star else code.colour_of(entry.trial.axes), mec="white", mew=0.5)
+        panel.plot(
+            x,
+            entry.figures.best,
+            "*" if star else "o",
+            ms=13 if star else 5,
+            alpha=1 if star else 0.7,
+            color=DARK if star else code.colour_of(entry.trial.axes),
+            mec="white",
+            mew=0.5,
+        )
     panel.set_xlabel(cut(axis.name, 30))
     if not numeric:
-        panel.set_xticks(range(len(values)), [cut(show(value), 16) for value in values],
-                         rotation=30 if len(values) > 3 else 0, ha="right" if len(values) > 3 else "center")
+        panel.set_xticks(
+            range(len(values)),
+            [cut(show(value), 16) for value in values],
+            rotation=30 if len(values) > 3 else 0,
+            ha="right" if len(values) > 3 else "center",
+        )
         panel.set_xlim(-0.5, len(values) - 0.5)
     elif axis.logarithmic and all(math.isfinite(x) and x > 0 for x in place.values()):
         log_axis(panel.xaxis)

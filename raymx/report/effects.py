@@ -55,15 +55,19 @@ def present(axis: Axis, study: Study) -> list[Value]:
     return [*known, *sorted(values - set(axis.labels), key=str)] or [""]
 
 
-def matched(axis: str, label: Value, first: Value,
-            groups: Mapping[Key, Sequence[Entry]]) -> list[tuple[Sequence[Entry], Sequence[Entry]]]:
+def matched(
+    axis: str, label: Value, first: Value, groups: Mapping[Key, Sequence[Entry]]
+) -> list[tuple[Sequence[Entry], Sequence[Entry]]]:
     """(trials with ``label``, trials with ``first``) of each two cells that differ in nothing but this axis."""
     by_rest: dict[Key, Sequence[Entry]] = {}
     for key, entries in groups.items():
         if dict(key)[axis] == first:
             by_rest[_without(key, axis)] = entries
-    return [(entries, by_rest[_without(key, axis)]) for key, entries in groups.items()
-            if dict(key)[axis] == label and _without(key, axis) in by_rest]
+    return [
+        (entries, by_rest[_without(key, axis)])
+        for key, entries in groups.items()
+        if dict(key)[axis] == label and _without(key, axis) in by_rest
+    ]
 
 
 def _without(key: Key, axis: str) -> Key:
@@ -77,13 +81,19 @@ def _effect(axis: Axis, label: Value, first: Value, groups: Mapping[Key, Sequenc
         pairs = _by_repeat(*pairs[0])
     values, others = _means(pairs, objectives)
     fast, slow = _means(pairs, speeds)
-    counts = [sum(len(objectives(pair[side])) for pair in pairs
-                  if objectives(pair[0]) and objectives(pair[1])) for side in (0, 1)]
+    counts = [
+        sum(len(objectives(pair[side])) for pair in pairs if objectives(pair[0]) and objectives(pair[1]))
+        for side in (0, 1)
+    ]
     return Effect(
-        axis.key, label, first, unit,
+        axis.key,
+        label,
+        first,
+        unit,
         ratio_interval([one / other for one, other in zip(fast, slow, strict=True) if one > 0 and other > 0]),
         interval([one - other for one, other in zip(values, others, strict=True)]),
-        noise.margin(*counts) if all(counts) else None)
+        noise.margin(*counts) if all(counts) else None,
+    )
 
 
 def _by_repeat(one: Sequence[Entry], other: Sequence[Entry]) -> list[tuple[Sequence[Entry], Sequence[Entry]]]:
@@ -91,8 +101,9 @@ def _by_repeat(one: Sequence[Entry], other: Sequence[Entry]) -> list[tuple[Seque
     return [([entry], [repeats[entry.trial.repeat]]) for entry in one if entry.trial.repeat in repeats]
 
 
-def _means(pairs: Iterable[tuple[Sequence[Entry], Sequence[Entry]]],
-           values: Callable[[Iterable[Entry]], list[float]]) -> tuple[list[float], list[float]]:
+def _means(
+    pairs: Iterable[tuple[Sequence[Entry], Sequence[Entry]]], values: Callable[[Iterable[Entry]], list[float]]
+) -> tuple[list[float], list[float]]:
     """The means of both sides of those pairs that have one on both."""
     both = [(values(one), values(other)) for one, other in pairs]
     known = [(fmean(one), fmean(other)) for one, other in both if one and other]

@@ -29,9 +29,16 @@ def records(found: Findings) -> list[dict[str, Any]]:
 def _record(found: Findings, entry: Entry) -> dict[str, Any]:
     trial = entry.trial
     axes = {key: value for key, value in trial.axes.items() if key != SWEEP}
-    return {**{name: getattr(trial, name) for name in _FACTS}, **axes, **asdict(entry.figures), "shared": entry.shared,
-            "settled": entry.settled, "comparable": entry.comparable, "notes": "; ".join(trial.notes),
-            "flags": "; ".join(f"{flag.kind}: {flag.text}" for flag in found.flags_of(entry))}
+    return {
+        **{name: getattr(trial, name) for name in _FACTS},
+        **axes,
+        **asdict(entry.figures),
+        "shared": entry.shared,
+        "settled": entry.settled,
+        "comparable": entry.comparable,
+        "notes": "; ".join(trial.notes),
+        "flags": "; ".join(f"{flag.kind}: {flag.text}" for flag in found.flags_of(entry)),
+    }
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -59,11 +66,22 @@ def as_parquet(found: Findings, rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _about(found: Findings) -> dict[str, Any]:
-    return {"objective": asdict(found.study.objective), "target": found.study.target,
-            "axes": [asdict(axis) for axis in found.study.axes],
-            "sweeps": [{"name": sweep.name, "path": sweep.path, "planned": sweep.planned, "classes": sweep.classes,
-                        "price_per_hour": dict(sweep.price_per_hour),
-                        "skipped": [asdict(skipped) for skipped in sweep.skipped]} for sweep in found.sweeps]}
+    return {
+        "objective": asdict(found.study.objective),
+        "target": found.study.target,
+        "axes": [asdict(axis) for axis in found.study.axes],
+        "sweeps": [
+            {
+                "name": sweep.name,
+                "path": sweep.path,
+                "planned": sweep.planned,
+                "classes": sweep.classes,
+                "price_per_hour": dict(sweep.price_per_hour),
+                "skipped": [asdict(skipped) for skipped in sweep.skipped],
+            }
+            for sweep in found.sweeps
+        ],
+    }
 
 
 def _column(values: Sequence[Any]) -> Any:
@@ -74,14 +92,18 @@ def _column(values: Sequence[Any]) -> Any:
     kinds = {type(value) for value in known}
     for arrow, of in ((pa.bool_(), {bool}), (pa.int64(), {int}), (pa.float64(), {int, float})):
         if kinds and kinds <= of:
-            with contextlib.suppress(OverflowError, pa.ArrowInvalid):      # a whole number too large: a float, or text
-                return pa.array([float(value) if arrow == pa.float64() and value is not None else value
-                                 for value in values], arrow)
+            with contextlib.suppress(OverflowError, pa.ArrowInvalid):  # a whole number too large: a float, or text
+                return pa.array(
+                    [float(value) if arrow == pa.float64() and value is not None else value for value in values], arrow
+                )
     if kinds == {list}:
-        return pa.array([None if value is None else [number(item) for item in value] for value in values],
-                        pa.list_(pa.float64()))
-    return pa.array([None if value is None else value if isinstance(value, str) else json.dumps(value)
-                     for value in values], pa.string())
+        return pa.array(
+            [None if value is None else [number(item) for item in value] for value in values], pa.list_(pa.float64())
+        )
+    return pa.array(
+        [None if value is None else value if isinstance(value, str) else json.dumps(value) for value in values],
+        pa.string(),
+    )
 
 
 def _reports(trials: Sequence[Sequence[Mapping[str, Any]]]) -> Any:

@@ -49,26 +49,34 @@ def figures(trial: Trial, objective: Objective, target: float | None, prices: Ma
     series = trial.series(objective.metric)
     best = objective.best(value for _, value in series)
     at_best = next((row for row, value in series if value == best), None)
-    at_target = next((row for row, value in series
-                      if target is not None and objective.gain(value, target) >= 0), None)
+    at_target = next((row for row, value in series if target is not None and objective.gain(value, target) >= 0), None)
     time_s = trial.wall_s if trial.wall_s is not None else elapsed(trial, trial.rows[-1]) if trial.rows else None
     cpu_s, gpu_s = (None if time_s is None or count is None else count * time_s for count in (trial.cpus, trial.gpus))
     return Figures(
-        best=best, best_epoch=None if at_best is None else number(at_best.get("epoch")),
+        best=best,
+        best_epoch=None if at_best is None else number(at_best.get("epoch")),
         final=series[-1][1] if series else None,
         time_to_best_s=None if at_best is None else elapsed(trial, at_best),
         time_to_target_s=None if at_target is None else elapsed(trial, at_target),
-        samples_per_sec=_steady(_numbers(trial.counted, "samples_per_sec")), step_s=_steady(_step_times(trial.counted)),
+        samples_per_sec=_steady(_numbers(trial.counted, "samples_per_sec")),
+        step_s=_steady(_step_times(trial.counted)),
         first_step_s=next(iter(_numbers(trial.counted, "first_step_s")), None),
         data_wait_fraction=_steady(_numbers(trial.counted, "data_wait_fraction")),
         bytes_pushed=_steady(_numbers(trial.counted, "bytes_pushed")),
         bytes_pulled=_steady(_numbers(trial.counted, "bytes_pulled")),
-        bytes_pushed_total=_total(trial.rows, "bytes_pushed"), bytes_pulled_total=_total(trial.rows, "bytes_pulled"),
-        restarts=_restarts(trial.rows), skipped_steps=round(sum(_numbers(trial.counted, "skipped_steps"))),
-        steps=round(sum(_numbers(trial.counted, "steps"))), slowest_worker=_steady(_balances(trial.counted)),
-        epochs_done=max(_numbers(trial.rows, "epoch"), default=0.0), time_s=time_s, cpu_s=cpu_s, gpu_s=gpu_s,
+        bytes_pushed_total=_total(trial.rows, "bytes_pushed"),
+        bytes_pulled_total=_total(trial.rows, "bytes_pulled"),
+        restarts=_restarts(trial.rows),
+        skipped_steps=round(sum(_numbers(trial.counted, "skipped_steps"))),
+        steps=round(sum(_numbers(trial.counted, "steps"))),
+        slowest_worker=_steady(_balances(trial.counted)),
+        epochs_done=max(_numbers(trial.rows, "epoch"), default=0.0),
+        time_s=time_s,
+        cpu_s=cpu_s,
+        gpu_s=gpu_s,
         cost=_cost(cpu_s, gpu_s, prices),
-        peak_rate=max(_numbers(trial.rows, "learning_rate"), default=None) if trial.peak_lr is None else trial.peak_lr)
+        peak_rate=max(_numbers(trial.rows, "learning_rate"), default=None) if trial.peak_lr is None else trial.peak_lr,
+    )
 
 
 def elapsed(trial: Trial, row: Mapping[str, Any]) -> float | None:
@@ -121,6 +129,9 @@ def _balances(rows: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def _cost(cpu_s: float | None, gpu_s: float | None, prices: Mapping[str, float]) -> float | None:
-    parts = [seconds / 3600 * prices[name] for name, seconds in (("CPU", cpu_s), ("GPU", gpu_s))
-             if prices.get(name) is not None and seconds is not None]
+    parts = [
+        seconds / 3600 * prices[name]
+        for name, seconds in (("CPU", cpu_s), ("GPU", gpu_s))
+        if prices.get(name) is not None and seconds is not None
+    ]
     return sum(parts) if parts else None

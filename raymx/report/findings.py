@@ -55,28 +55,51 @@ def findings(sweeps: Sequence[Sweep], study: Study) -> Findings:
     """Everything that a report says about ``study``, which is of ``sweeps``."""
     chance = noise(grouped(study).values())
     found = tuple(cells(study))
-    return Findings(tuple(sweeps), study, found, chance, tuple(effects(study, chance)),
-                    tuple(diagnoses(study, {sweep.name: sweep.classes for sweep in sweeps})),
-                    answers.answer(found, study.objective, chance))
+    return Findings(
+        tuple(sweeps),
+        study,
+        found,
+        chance,
+        tuple(effects(study, chance)),
+        tuple(diagnoses(study, {sweep.name: sweep.classes for sweep in sweeps})),
+        answers.answer(found, study.objective, chance),
+    )
 
 
 def plain(found: Findings) -> dict[str, Any]:
     """The findings as plain data, for findings.json."""
     study, chosen = found.study, found.answer
     return {
-        "objective": asdict(study.objective), "target": study.target, "provisional": study.provisional,
-        "axes": [asdict(axis) for axis in study.axes], "states": dict(found.states),
+        "objective": asdict(study.objective),
+        "target": study.target,
+        "provisional": study.provisional,
+        "axes": [asdict(axis) for axis in study.axes],
+        "states": dict(found.states),
         "planned": sum(sweep.planned for sweep in found.sweeps),
         "skipped": [asdict(skipped) for sweep in found.sweeps for skipped in sweep.skipped],
         "noise": asdict(found.noise),
-        "answer": None if chosen is None else {
-            "best": chosen.best.label, "fastest": chosen.fastest.label if chosen.fastest else None,
-            "recommended": chosen.recommended.label},
+        "answer": None
+        if chosen is None
+        else {
+            "best": chosen.best.label,
+            "fastest": chosen.fastest.label if chosen.fastest else None,
+            "recommended": chosen.recommended.label,
+        },
         "sentences": [*found.answer_sentences, *found.effect_sentences],
         "pareto": [cell.label for cell in found.cells if cell.on_front],
         "cells": [asdict(cell) for cell in found.cells],
         "effects": [{**asdict(effect), "within_noise": effect.within_noise} for effect in found.effects],
         "diagnoses": [asdict(flag) for flag in found.flags],
-        "trials": [{"sweep": entry.trial.sweep, "trial_id": entry.trial.trial_id, "label": entry.label,
-                    "shared": entry.shared, "settled": entry.settled, "comparable": entry.comparable,
-                    **asdict(entry.figures)} for entry in study.entries]}
+        "trials": [
+            {
+                "sweep": entry.trial.sweep,
+                "trial_id": entry.trial.trial_id,
+                "label": entry.label,
+                "shared": entry.shared,
+                "settled": entry.settled,
+                "comparable": entry.comparable,
+                **asdict(entry.figures),
+            }
+            for entry in study.entries
+        ],
+    }

@@ -12,7 +12,7 @@ from raymx.data import files
 from raymx.errors import ExperimentError
 from raymx.text import some
 
-ROWS = "result.json"         # Tune's
+ROWS = "result.json"  # Tune's
 FOLDER = "report"
 _MOST_NAMED = 5
 
@@ -46,8 +46,13 @@ def read_run(path: str) -> RunFiles:
     if run is None:
         raise ExperimentError(_no_run(path, folders, names))
     trials = files.map_ahead(lambda folder: _trial(path, folder), folders)
-    return RunFiles(path, run, text(child(path, results.SWEEP)), text(child(path, results.SUMMARY)),
-                    tuple(trial for trial in trials if trial.trial is not None or trial.rows is not None))
+    return RunFiles(
+        path,
+        run,
+        text(child(path, results.SWEEP)),
+        text(child(path, results.SUMMARY)),
+        tuple(trial for trial in trials if trial.trial is not None or trial.rows is not None),
+    )
 
 
 def child(path: str, *names: str) -> str:
@@ -106,8 +111,10 @@ def _entries(path: str) -> tuple[list[str], list[str]]:
     if system.get_file_info(place).type != fs.FileType.Directory:
         return [], []
     found = sorted(system.get_file_info(fs.FileSelector(place)), key=lambda info: str(info.base_name))
-    return ([info.base_name for info in found if info.type == fs.FileType.Directory],
-            [info.base_name for info in found if info.is_file])
+    return (
+        [info.base_name for info in found if info.type == fs.FileType.Directory],
+        [info.base_name for info in found if info.is_file],
+    )
 
 
 def _no_run(path: str, folders: list[str], names: list[str]) -> str:

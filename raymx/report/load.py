@@ -15,7 +15,7 @@ from raymx.report.folders import RunFiles, TrialFiles
 from raymx.report.model import SWEEP, Axis, Objective, Skipped, Sweep, Trial, Value, label_of, number
 from raymx.space import label
 
-_TUNES_OWN = ("config", "experiment")     # the whole experiment again, in each report
+_TUNES_OWN = ("config", "experiment")  # the whole experiment again, in each report
 
 
 def load(run: RunFiles, name: str) -> Sweep:
@@ -31,12 +31,22 @@ def load(run: RunFiles, name: str) -> Sweep:
     remarks: list[str] = []
     trials = tuple(_trial(files, name, axes, experiment, summary if not plan else {}, remarks) for files in run.trials)
     return Sweep(
-        name=name, path=run.path, objective=_objective(plan, experiment), axes=axes,
+        name=name,
+        path=run.path,
+        objective=_objective(plan, experiment),
+        axes=axes,
         trials=tuple(sorted(trials, key=lambda trial: trial.trial_id)),
-        skipped=tuple(Skipped(label_of(axes, cell["axes"]), cell.get("reason") or "no reason was given")
-                      for cell in plan.get("cells", ()) if cell.get("verdict") == "skipped"),
-        planned=plan.get("trials_planned") or len(trials), price_per_hour=plan.get("price_per_hour") or {},
-        classes=_at(experiment, "model.classes"), summary=summary, remarks=tuple(remarks))
+        skipped=tuple(
+            Skipped(label_of(axes, cell["axes"]), cell.get("reason") or "no reason was given")
+            for cell in plan.get("cells", ())
+            if cell.get("verdict") == "skipped"
+        ),
+        planned=plan.get("trials_planned") or len(trials),
+        price_per_hour=plan.get("price_per_hour") or {},
+        classes=_at(experiment, "model.classes"),
+        summary=summary,
+        remarks=tuple(remarks),
+    )
 
 
 def names_of(paths: Sequence[str]) -> list[str]:
@@ -56,8 +66,9 @@ def compared(sweeps: Sequence[Sweep]) -> tuple[Axis, ...]:
     """
     different = {sweep.objective: sweep for sweep in sweeps}
     if len(different) > 1:
-        told = "; ".join(f"{sweep.path} has {sweep.objective.mode} of {sweep.objective.metric}"
-                         for sweep in different.values())
+        told = "; ".join(
+            f"{sweep.path} has {sweep.objective.mode} of {sweep.objective.metric}" for sweep in different.values()
+        )
         raise ExperimentError(f"sweeps of different objectives cannot be compared: {told}; make a report of each")
     found: dict[str, Axis] = {}
     if len(sweeps) > 1:
@@ -75,9 +86,11 @@ def _joined(one: Axis, other: Axis) -> Axis:
 
 def with_axes(sweep: Sweep, experiment: Mapping[str, Any], axes: Sequence[Axis]) -> list[Trial]:
     """A sweep's trials with a value on each of ``axes``: what is no axis of it is as its experiment says."""
+
     def values(trial: Trial) -> dict[str, Value]:
         given = {**trial.axes, SWEEP: sweep.name}
         return {axis.key: _as(axis, given.get(axis.key, _at(experiment, axis.key))) for axis in axes}
+
     return [replace(trial, axes=values(trial)) for trial in sweep.trials]
 
 
@@ -86,8 +99,10 @@ def experiment_of(run: RunFiles) -> Mapping[str, Any]:
     path = folders.child(run.path, results.RUN)
     raw = yaml_text.parse(run.run, path)
     if not isinstance(raw, dict) or not isinstance(raw.get("experiment"), dict):
-        raise ExperimentError(f"{path} holds no experiment: it must have the keys directory and experiment, as "
-                              "raymx.run wrote them; take the file from a backup")
+        raise ExperimentError(
+            f"{path} holds no experiment: it must have the keys directory and experiment, as "
+            "raymx.run wrote them; take the file from a backup"
+        )
     found: Mapping[str, Any] = raw["experiment"]
     return found
 
@@ -118,8 +133,10 @@ def _json(text: str | None, path: str) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ValueError(f"it holds a {type(found).__name__}, and a mapping is needed")
     except ValueError as error:
-        raise ExperimentError(f"{path}: cannot be understood ({error}); take the file from a backup, or remove it and "
-                              "get a report without it") from None
+        raise ExperimentError(
+            f"{path}: cannot be understood ({error}); take the file from a backup, or remove it and "
+            "get a report without it"
+        ) from None
     return found
 
 
@@ -134,8 +151,14 @@ def _objective(plan: Mapping[str, Any], experiment: Mapping[str, Any]) -> Object
     return Objective(*results.best_metric(parse_experiment(experiment, "")))
 
 
-def _trial(files: TrialFiles, sweep: str, axes: Sequence[Axis], experiment: Mapping[str, Any],
-           summary: Mapping[str, Any], remarks: list[str]) -> Trial:
+def _trial(
+    files: TrialFiles,
+    sweep: str,
+    axes: Sequence[Axis],
+    experiment: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    remarks: list[str],
+) -> Trial:
     rows = _rows(files.rows or "", files.folder, remarks)
     try:
         facts = json.loads(files.trial) if files.trial else {}
@@ -145,12 +168,14 @@ def _trial(files: TrialFiles, sweep: str, axes: Sequence[Axis], experiment: Mapp
     facts = {**_guessed(files.folder, experiment, summary, rows), **facts}
     known = {name: facts[name] for name in Trial.__dataclass_fields__ if name in facts}
     values = {axis.key: _as(axis, facts.get("axes", {}).get(axis.key, _at(experiment, axis.key))) for axis in axes}
-    return Trial(**{**known, "sweep": sweep, "axes": values, "rows": tuple(rows),
-                    "notes": tuple(facts.get("notes") or ())})
+    return Trial(
+        **{**known, "sweep": sweep, "axes": values, "rows": tuple(rows), "notes": tuple(facts.get("notes") or ())}
+    )
 
 
-def _guessed(folder: str, experiment: Mapping[str, Any], summary: Mapping[str, Any],
-             rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _guessed(
+    folder: str, experiment: Mapping[str, Any], summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """What trial.json says, from other files: for a run without it, and for what an older one lacks."""
     last = rows[-1] if rows else {}
     epochs, epoch = _at(experiment, "training.epochs"), number(last.get("epoch"))
@@ -160,13 +185,18 @@ def _guessed(folder: str, experiment: Mapping[str, Any], summary: Mapping[str, A
     return {
         "trial_id": last.get("trial_id") or folder,
         "state": summary.get("state") or ("finished" if finished else "running"),
-        "error": summary.get("error"), "wall_s": summary.get("wall_s"), "epochs": epochs,
+        "error": summary.get("error"),
+        "wall_s": summary.get("wall_s"),
+        "epochs": epochs,
         "started": None if stamp is None or spent is None else stamp - spent,
         "ended": number(last.get("timestamp")) if finished or summary else None,
-        "num_workers": last.get("num_workers"), "global_batch_size": _at(experiment, "training.global_batch_size"),
+        "num_workers": last.get("num_workers"),
+        "global_batch_size": _at(experiment, "training.global_batch_size"),
         "kvstore_type": summary.get("kvstore_type") or _at(experiment, "kvstore.type"),
-        "dtype": _at(experiment, "precision.dtype"), "compression": _label(_at(experiment, "kvstore.compression")),
-        "seed": _at(experiment, "training.seed")}
+        "dtype": _at(experiment, "precision.dtype"),
+        "compression": _label(_at(experiment, "kvstore.compression")),
+        "seed": _at(experiment, "training.seed"),
+    }
 
 
 def _rows(text: str, folder: str, remarks: list[str]) -> list[dict[str, Any]]:
@@ -180,8 +210,9 @@ def _rows(text: str, folder: str, remarks: list[str]) -> list[dict[str, Any]]:
             if at < len(lines) or text.endswith("\n"):
                 remarks.append(f"{folder}/{folders.ROWS}, line {at}, is damaged: it is left out")
         if isinstance(row, dict):
-            found.append({name: value for name, value in row.items()
-                          if name not in _TUNES_OWN and not isinstance(value, dict)})
+            found.append(
+                {name: value for name, value in row.items() if name not in _TUNES_OWN and not isinstance(value, dict)}
+            )
     newest = {row.get("epoch"): at for at, row in enumerate(found) if number(row.get("epoch")) is not None}
     for at, row in enumerate(found):
         epoch = number(row.get("epoch"))

@@ -68,7 +68,7 @@ def _beta(a: float, b: float, x: float) -> float:
     if x >= 1:
         return 1.0
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    if x < (a + 1) / (a + b + 2):       # where the fraction converges fast
+    if x < (a + 1) / (a + b + 2):  # where the fraction converges fast
         return front * _fraction(a, b, x) / a
     return 1 - front * _fraction(b, a, 1 - x) / b
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from raymx.report.figures import Figures, figures
 from raymx.report.model import SLACK, Axis, Objective, Sweep, Trial, label_of, number
 
-OVERLAP_S = 1.0     # trials that follow each other may overlap by what it takes to end
+OVERLAP_S = 1.0  # trials that follow each other may overlap by what it takes to end
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,22 @@ def study(sweeps: Sequence[Sweep], axes: Sequence[Axis], trials: Sequence[Trial]
     found = [figures(trial, objective, target, prices[trial.sweep]) for trial in trials]
     crowd = overlapping(trials)
     counted = _settled(trials, found)
-    speeds = [each.samples_per_sec is not None and trial.state != "failed"
-              for trial, each in zip(trials, found, strict=True)]
+    speeds = [
+        each.samples_per_sec is not None and trial.state != "failed" for trial, each in zip(trials, found, strict=True)
+    ]
     alone = any(speed and at not in crowd for at, speed in enumerate(speeds))
     varied = _varied(axes, trials)
     entries = tuple(
-        Entry(trial, each, label_of(varied, trial.axes), at in crowd, counted[at],
-              speeds[at] and not (alone and at in crowd))
-        for at, (trial, each) in enumerate(zip(trials, found, strict=True)))
+        Entry(
+            trial,
+            each,
+            label_of(varied, trial.axes),
+            at in crowd,
+            counted[at],
+            speeds[at] and not (alone and at in crowd),
+        )
+        for at, (trial, each) in enumerate(zip(trials, found, strict=True))
+    )
     return Study(objective, tuple(axes), entries, target, not any(trial.state == "finished" for trial in trials))
 
 
@@ -88,8 +96,10 @@ def _overlap_s(one: tuple[float | None, float], other: tuple[float | None, float
 def _settled(trials: Sequence[Trial], found: Sequence[Figures]) -> list[bool]:
     """Those that finished; as long as none has, all that have not failed."""
     finished = any(trial.state == "finished" for trial in trials)
-    return [each.best is not None and (trial.state == "finished" if finished else trial.state != "failed")
-            for trial, each in zip(trials, found, strict=True)]
+    return [
+        each.best is not None and (trial.state == "finished" if finished else trial.state != "failed")
+        for trial, each in zip(trials, found, strict=True)
+    ]
 
 
 def _varied(axes: Sequence[Axis], trials: Sequence[Trial]) -> list[Axis]:

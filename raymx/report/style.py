@@ -18,21 +18,32 @@ from raymx.report.effects import present
 from raymx.report.model import Axis, Value, show
 from raymx.report.study import Study
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")     # Okabe and Ito
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe and Ito
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
 GREY, FAINT, DARK = "#8A8A8A", "#C8C8C8", "#222222"
-WIDTH, HEIGHT = 7.2, 4.4        # inches
+WIDTH, HEIGHT = 7.2, 4.4  # inches
 DPI = 110
-LINE = 0.2                      # inches of a legend's line
-LONGEST = 70                    # characters of a label
+LINE = 0.2  # inches of a legend's line
+LONGEST = 70  # characters of a label
 
 _STYLE = {
-    "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#E6E6E6",
-    "axes.axisbelow": True, "axes.edgecolor": "#666666", "axes.titlesize": 11, "axes.titleweight": "bold",
-    "axes.titlelocation": "left", "legend.frameon": False, "legend.fontsize": 9, "figure.facecolor": "white",
-    "text.parse_math": False,   # a name may have a $
-    "axes.unicode_minus": True}
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#666666",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "figure.facecolor": "white",
+    "text.parse_math": False,  # a name may have a $
+    "axes.unicode_minus": True,
+}
 
 
 @dataclass(frozen=True)
@@ -74,20 +85,40 @@ class Encoding:
 def encoding(study: Study) -> Encoding:
     few = [axis for axis in study.axes if axis.labels is not None and 1 < len(present(axis, study)) <= len(COLOURS)]
     colour, marker = (*few[:2], None, None)[:2]
-    return Encoding(colour, marker,
-                    dict(zip(present(colour, study), COLOURS, strict=False)) if colour else {},
-                    dict(zip(present(marker, study), MARKERS, strict=False)) if marker else {})
+    return Encoding(
+        colour,
+        marker,
+        dict(zip(present(colour, study), COLOURS, strict=False)) if colour else {},
+        dict(zip(present(marker, study), MARKERS, strict=False)) if marker else {},
+    )
 
 
 def handles(code: Encoding, lines: bool = False) -> list[Line2D]:
     """A legend's entries for both axes of an encoding; as lines for curves."""
-    found = [Line2D([], [], color=colour, marker="" if lines else "o", linestyle="-" if lines else "none",
-                    label=cut(f"{code.colour.name} {show(value)}"))
-             for value, colour in code.colours.items() if code.colour]
+    found = [
+        Line2D(
+            [],
+            [],
+            color=colour,
+            marker="" if lines else "o",
+            linestyle="-" if lines else "none",
+            label=cut(f"{code.colour.name} {show(value)}"),
+        )
+        for value, colour in code.colours.items()
+        if code.colour
+    ]
     if code.marker and (not lines or code.few_lines):
-        found += [Line2D([], [], color=GREY, marker="" if lines else marker, linestyle=style if lines else "none",
-                         label=cut(f"{code.marker.name} {show(value)}"))
-                  for (value, marker), style in zip(code.markers.items(), LINES * 2, strict=False)]
+        found += [
+            Line2D(
+                [],
+                [],
+                color=GREY,
+                marker="" if lines else marker,
+                linestyle=style if lines else "none",
+                label=cut(f"{code.marker.name} {show(value)}"),
+            )
+            for (value, marker), style in zip(code.markers.items(), LINES * 2, strict=False)
+        ]
     return found
 
 
@@ -113,8 +144,15 @@ def legend_below(of: Figure, *blocks: Sequence[Line2D], columns: int | None = No
             continue
         longest = max(len(str(entry.get_label())) for entry in entries)
         across = max(1, min(columns or 4, len(entries), 92 // (longest + 6)))
-        of.legend(handles=list(entries), loc="upper left", bbox_to_anchor=(0.05, -below / height), ncols=across,
-                  borderaxespad=0, handlelength=1.8, columnspacing=1.4)
+        of.legend(
+            handles=list(entries),
+            loc="upper left",
+            bbox_to_anchor=(0.05, -below / height),
+            ncols=across,
+            borderaxespad=0,
+            handlelength=1.8,
+            columnspacing=1.4,
+        )
         below += LINE * -(-len(entries) // across) + 0.1
 
 
@@ -138,7 +176,7 @@ def in_time(longest_s: float) -> tuple[float, str]:
 
 def cut(text: str, longest: int = LONGEST) -> str:
     """A label short enough for a plot."""
-    return text if len(text) <= longest else text[:longest - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def wrapped(text: str, width: int = 46) -> str:

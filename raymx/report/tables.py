@@ -37,15 +37,22 @@ def trials(found: Findings) -> str:
     """All trials, sortable; the recommended settings' are bold."""
     columns = _columns(found)
     chosen = found.answer.recommended.axes if found.answer else None
-    rows = [_row([column.item(entry) for column in columns], [column.numeric for column in columns],
-                 entry.trial.axes == chosen) for entry in found.study.entries]
+    rows = [
+        _row(
+            [column.item(entry) for column in columns],
+            [column.numeric for column in columns],
+            entry.trial.axes == chosen,
+        )
+        for entry in found.study.entries
+    ]
     return _table([(column.head, column.numeric) for column in columns], rows, "sortable")
 
 
 def _columns(found: Findings) -> list[Column]:
     axes = [_axis_column(axis) for axis in found.study.axes]
     columns = [
-        Column("trial", lambda entry: _text(entry.trial.trial_id), numeric=False), *axes,
+        Column("trial", lambda entry: _text(entry.trial.trial_id), numeric=False),
+        *axes,
         Column("repeat", lambda entry: _number(entry.trial.repeat + 1, "{:g}")),
         Column("state", lambda entry: _text(entry.trial.state), numeric=False),
         Column(found.study.objective.metric, lambda entry: _worded(entry.figures.best, words.objective)),
@@ -67,17 +74,24 @@ def _columns(found: Findings) -> list[Column]:
         Column("GPU-seconds", lambda entry: _number(entry.figures.gpu_s, "{:,.0f}")),
         Column("cost", lambda entry: _number(entry.figures.cost, "{:.4f}")),
         Column("restarts", lambda entry: _number(entry.figures.restarts, "{:g}")),
-        Column("flags", lambda entry: _text(_marks(found, entry), marked=True), numeric=False)]
+        Column("flags", lambda entry: _text(_marks(found, entry), marked=True), numeric=False),
+    ]
     axes_heads = {column.head for column in axes}
-    return [column for column in columns if column.head in axes_heads | {"trial", "state"}
-            or any(column.item(entry).key not in (None, "") for entry in found.study.entries)]
+    return [
+        column
+        for column in columns
+        if column.head in axes_heads | {"trial", "state"}
+        or any(column.item(entry).key not in (None, "") for entry in found.study.entries)
+    ]
 
 
 def _axis_column(axis: Axis) -> Column:
     if axis.labels is None:
+
         def drawn(entry: Entry) -> Item:
             value = entry.trial.axes[axis.key]
             return Item(show(value), None if isinstance(value, str) else value)
+
         return Column(axis.name, drawn)
     return Column(axis.name, lambda entry: _text(show(entry.trial.axes[axis.key])), numeric=False)
 
@@ -94,17 +108,36 @@ def _speed(entry: Entry) -> Item:
 
 def effects(of: Sequence[Effect], objective: Objective) -> str:
     """Each label against the first one of its axis, with intervals."""
-    heads = [("axis", False), ("label", False), ("against", False), ("samples/s", True), ("95 % interval", True),
-             (f"difference of {objective.metric}", True), ("95 % interval", True), ("noise", True), ("pairs", True)]
+    heads = [
+        ("axis", False),
+        ("label", False),
+        ("against", False),
+        ("samples/s", True),
+        ("95 % interval", True),
+        (f"difference of {objective.metric}", True),
+        ("95 % interval", True),
+        ("noise", True),
+        ("pairs", True),
+    ]
     rows = []
     for effect in of:
         n = max((found.n for found in (effect.speed, effect.objective) if found), default=0)
-        rows.append(_row([
-            _text(effect.axis), _text(show(effect.label)), _text(show(effect.against)),
-            *_measured(effect.speed, lambda value: f"{value:.3f}x"),
-            *_measured(effect.objective, lambda value: words.difference(value, objective).split()[0]),
-            _worded(effect.margin, lambda value: "±" + words.difference(value, objective).split()[0].lstrip("+")),
-            Item(count(n, effect.pairs[:-1]) if n else "none matched", n)], [numeric for _, numeric in heads]))
+        rows.append(
+            _row(
+                [
+                    _text(effect.axis),
+                    _text(show(effect.label)),
+                    _text(show(effect.against)),
+                    *_measured(effect.speed, lambda value: f"{value:.3f}x"),
+                    *_measured(effect.objective, lambda value: words.difference(value, objective).split()[0]),
+                    _worded(
+                        effect.margin, lambda value: "±" + words.difference(value, objective).split()[0].lstrip("+")
+                    ),
+                    Item(count(n, effect.pairs[:-1]) if n else "none matched", n),
+                ],
+                [numeric for _, numeric in heads],
+            )
+        )
     return _table(heads, rows)
 
 
@@ -121,9 +154,16 @@ def front(cells: Sequence[Cell], objective: Objective) -> str:
     """The settings on the Pareto front, by speed; their numbers are those in the plot."""
     shown = sorted((cell for cell in cells if cell.on_front), key=lambda cell: cell.samples_per_sec or 0.0)
     heads = [("", True), ("settings", False), ("samples/s", True), (objective.metric, True), ("time to target", True)]
-    rows = [(Item(str(at), at), _text(cell.label), _worded(cell.samples_per_sec, words.speed),
-             _worded(cell.objective, words.objective), _worded(cell.time_to_target_s, words.seconds))
-            for at, cell in enumerate(shown, 1)]
+    rows = [
+        (
+            Item(str(at), at),
+            _text(cell.label),
+            _worded(cell.samples_per_sec, words.speed),
+            _worded(cell.objective, words.objective),
+            _worded(cell.time_to_target_s, words.seconds),
+        )
+        for at, cell in enumerate(shown, 1)
+    ]
     return _table(heads, [_row(row, [numeric for _, numeric in heads]) for row in rows])
 
 
@@ -152,7 +192,11 @@ def _item(item: Item, numeric: bool) -> str:
 
 def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[str], look: str = "") -> str:
     button = "<button type=button>{}</button>" if look else "{}"
-    cells = "".join(f'<th scope=col class="{"number" if numeric else ""}">{button.format(escape(head))}</th>'
-                    for head, numeric in heads)
-    return (f'<div class=wide tabindex=0><table class="{look}"><thead><tr>{cells}</tr></thead>'
-            f"<tbody>{''.join(rows)}</tbody></table></div>")
+    cells = "".join(
+        f'<th scope=col class="{"number" if numeric else ""}">{button.format(escape(head))}</th>'
+        for head, numeric in heads
+    )
+    return (
+        f'<div class=wide tabindex=0><table class="{look}"><thead><tr>{cells}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )

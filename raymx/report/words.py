@@ -33,7 +33,7 @@ def size(value: float | None) -> str:
     if value is None:
         return NONE
     power = min(3, int(math.log10(value) / 3)) if value >= 1 else 0
-    return f"{value / 1000 ** power:.4g} {('bytes', 'kB', 'MB', 'GB')[power]}"
+    return f"{value / 1000**power:.4g} {('bytes', 'kB', 'MB', 'GB')[power]}"
 
 
 def objective(value: float | None) -> str:

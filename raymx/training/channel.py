@@ -34,11 +34,11 @@ class Channel:
         self._events: queue.Queue[Event] = queue.Queue()
         self._commands: queue.Queue[tuple[str, Any, Future[Any]]] = queue.Queue()
         self._handlers = handlers
-        self._holds: list[tuple[int, int]] = []     # (how many answers it came after, the count to hold from)
-        self._answered = 0      # answers to "held" and "report"
+        self._holds: list[tuple[int, int]] = []  # (how many answers it came after, the count to hold from)
+        self._answered = 0  # answers to "held" and "report"
         self._lock = threading.Lock()
         self._count = 0
-        self.moves = 0      # grows whenever the loop does something: a watcher sees that it does not stand still
+        self.moves = 0  # grows whenever the loop does something: a watcher sees that it does not stand still
 
     def ask(self, kind: str, payload: Any = None) -> Any:
         """Post an event and wait for its answer, doing what the trial commands meanwhile."""

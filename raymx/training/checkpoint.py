@@ -29,21 +29,31 @@ from raymx.training.masters import with_masters
 
 PARAMETERS, OPTIMIZER, STATE = "net.params", "optimizer.npz", "state.json"
 FORMAT = 2
-FILE_ERRORS = (OSError, ValueError, NotImplementedError)    # pyarrow's own exceptions are among the last two
+FILE_ERRORS = (OSError, ValueError, NotImplementedError)  # pyarrow's own exceptions are among the last two
 _TEMPORARY = ".tmp"
-_PLAIN = ("trial", "epoch", "step", "records", "num_workers", "global_batch_size", "schedule_shift", "state", "sums",
-          "metrics")        # what of a Saved is JSON as it is
-_UNSEALED = "0" * 64        # in the place of state.json's own checksum, while that is reckoned
+_PLAIN = (
+    "trial",
+    "epoch",
+    "step",
+    "records",
+    "num_workers",
+    "global_batch_size",
+    "schedule_shift",
+    "state",
+    "sums",
+    "metrics",
+)  # what of a Saved is JSON as it is
+_UNSEALED = "0" * 64  # in the place of state.json's own checksum, while that is reckoned
 
 
 @dataclass(frozen=True)
 class Position:
     """Where a run was when it was saved."""
 
-    trial: str      # id of the trial that saved it
+    trial: str  # id of the trial that saved it
     epoch: int
-    step: int       # steps of that epoch already done
-    records: int    # training records of that epoch already done
+    step: int  # steps of that epoch already done
+    records: int  # training records of that epoch already done
 
     @property
     def reached(self) -> tuple[int, int]:
@@ -55,18 +65,18 @@ class Position:
 class Saved:
     """What a run goes on from."""
 
-    parameters: bytes               # in Gluon's file format, by structural name
-    optimizer: OptimizerState       # canonical, by structural name
+    parameters: bytes  # in Gluon's file format, by structural name
+    optimizer: OptimizerState  # canonical, by structural name
     epoch: int
-    step: int                       # steps of that epoch already done
-    state: Mapping[str, Any] = field(default_factory=dict)      # the loop's own
-    sums: Mapping[str, float] = field(default_factory=dict)     # of the epoch so far, added over workers
+    step: int  # steps of that epoch already done
+    state: Mapping[str, Any] = field(default_factory=dict)  # the loop's own
+    sums: Mapping[str, float] = field(default_factory=dict)  # of the epoch so far, added over workers
     metrics: Mapping[str, float] = field(default_factory=dict)  # the last that were reported
-    trial: str = ""                 # id of the trial that saved it
-    records: int = 0                # training records of that epoch already done
-    num_workers: int = 0            # of the generation that saved it
-    global_batch_size: int = 0      # of that generation
-    schedule_shift: float = 0.0     # see raymx.training.schedule
+    trial: str = ""  # id of the trial that saved it
+    records: int = 0  # training records of that epoch already done
+    num_workers: int = 0  # of the generation that saved it
+    global_batch_size: int = 0  # of that generation
+    schedule_shift: float = 0.0  # see raymx.training.schedule
 
     @property
     def position(self) -> Position:
@@ -74,6 +84,7 @@ class Saved:
 
 
 # Writing
+
 
 def write(folder: str, saved: Saved, filesystem: Any = None) -> None:
     """Write the three files into a folder, which is made when it is not there. ``filesystem`` None means local paths.
@@ -83,19 +94,25 @@ def write(folder: str, saved: Saved, filesystem: Any = None) -> None:
     """
     optimizer = io.BytesIO()
     np.savez(optimizer, **_labelled(saved.optimizer))
-    files: dict[str, Any] = {PARAMETERS: with_masters(saved.parameters, saved.optimizer.masters),
-                             OPTIMIZER: optimizer.getbuffer()}
-    state = {"format": FORMAT, **{name: getattr(saved, name) for name in _PLAIN},
-             "update_counts": saved.optimizer.counts,
-             "optimizer_scalars": saved.optimizer.scalars,
-             "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}}
+    files: dict[str, Any] = {
+        PARAMETERS: with_masters(saved.parameters, saved.optimizer.masters),
+        OPTIMIZER: optimizer.getbuffer(),
+    }
+    state = {
+        "format": FORMAT,
+        **{name: getattr(saved, name) for name in _PLAIN},
+        "update_counts": saved.optimizer.counts,
+        "optimizer_scalars": saved.optimizer.scalars,
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    }
     _write_files(_or_local(filesystem), folder, {**files, STATE: _sealed(state)})
 
 
 def _labelled(optimizer: OptimizerState) -> dict[str, NDArray[Any]]:
     """Every array under a name of its own, whatever the keys are."""
-    labelled = {f"state/{name}/{i}": array for name, arrays in optimizer.arrays.items()
-                for i, array in enumerate(arrays)}
+    labelled = {
+        f"state/{name}/{i}": array for name, arrays in optimizer.arrays.items() for i, array in enumerate(arrays)
+    }
     return labelled | {f"master/{name}": array for name, array in optimizer.masters.items()}
 
 
@@ -141,6 +158,7 @@ def _sync(filesystem: Any, path: str) -> None:
 
 # Reading
 
+
 def read(folder: str, filesystem: Any = None) -> Saved:
     """The inverse of `write`. Raises CheckpointError when a file is missing, damaged, or holds what is no array."""
     with _one_error(folder):
@@ -170,8 +188,10 @@ def _one_error(folder: str) -> Iterator[None]:
     except CheckpointError:
         raise
     except Exception as error:
-        raise CheckpointError(f"{folder} is no checkpoint that can be read ({STATE} or {OPTIMIZER}): "
-                              f"{type(error).__name__}: {reason(error)}") from None
+        raise CheckpointError(
+            f"{folder} is no checkpoint that can be read ({STATE} or {OPTIMIZER}): "
+            f"{type(error).__name__}: {reason(error)}"
+        ) from None
 
 
 def _read_file(filesystem: Any, folder: str, name: str) -> bytes:
@@ -187,7 +207,7 @@ def _read_state(filesystem: Any, folder: str) -> dict[str, Any]:
     try:
         state = json.loads(data)
         found, checksum = state.get("format"), state.get("checksum")
-    except Exception as error:      # cut, or no JSON object at all
+    except Exception as error:  # cut, or no JSON object at all
         raise CheckpointError(f"{folder}/{STATE} is damaged: {reason(error)}") from None
     if found != FORMAT:
         raise CheckpointError(f"{folder}: checkpoint format {found}; this raymx reads format {FORMAT}")
@@ -213,6 +233,7 @@ def _arrays(data: bytes) -> tuple[dict[str, list[NDArray[Any]]], dict[str, NDArr
 
 
 # File systems
+
 
 def local_path(filesystem: Any, path: str) -> str | None:
     """``path`` on a pyarrow file system as the operating system knows it; None where it is not local."""

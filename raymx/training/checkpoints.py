@@ -22,7 +22,7 @@ from raymx.training import checkpoint
 from raymx.training.checkpoint import FILE_ERRORS, STATE, Position, Saved, reason
 
 IN_EPOCH, TUNE = "in_epoch", "checkpoint_"
-KEPT = 2                    # in-epoch ones: the older is for when the newer is damaged
+KEPT = 2  # in-epoch ones: the older is for when the newer is damaged
 CLOSE_TIMEOUT_S = 30.0
 
 
@@ -32,7 +32,7 @@ class Found:
 
     folder: str
     position: Position
-    filesystem: Any = None      # None for local paths
+    filesystem: Any = None  # None for local paths
 
 
 def to_try(trial: str, given: Found | None, in_epoch: Iterable[Found], tune: Iterable[Found]) -> list[Found]:
@@ -57,9 +57,12 @@ def to_keep(written: Found, others: Iterable[Found]) -> list[Found]:
 
     Those are the furthest up to it: one that is further than the trial itself is damaged, or of a life given up.
     """
-    before = [found for found in others if found.position.trial == written.position.trial
-              and found.position.reached < written.position.reached]
-    return [written, *_furthest_first(before)[:KEPT - 1]]
+    before = [
+        found
+        for found in others
+        if found.position.trial == written.position.trial and found.position.reached < written.position.reached
+    ]
+    return [written, *_furthest_first(before)[: KEPT - 1]]
 
 
 def _furthest_first(checkpoints: Iterable[Found]) -> list[Found]:
@@ -84,8 +87,9 @@ class Checkpoints:
     def save(self, saved: Saved) -> None:
         """Write it in the background; waits until an earlier one is written, so that at most one lies in memory."""
         self.wait()
-        self._thread = threading.Thread(target=self._write, args=[replace(saved, trial=self._trial)],
-                                        name="in-epoch checkpoint", daemon=True)
+        self._thread = threading.Thread(
+            target=self._write, args=[replace(saved, trial=self._trial)], name="in-epoch checkpoint", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -117,7 +121,7 @@ class Checkpoints:
 
     def _write(self, saved: Saved) -> None:
         folder = f"{self._folder}/epoch{saved.epoch:05d}_step{saved.step:08d}"
-        self._remove(folder)        # what a killed write or an earlier life left
+        self._remove(folder)  # what a killed write or an earlier life left
         try:
             checkpoint.write(folder, saved, self._filesystem)
         except Exception as error:
@@ -147,8 +151,9 @@ class Checkpoints:
 
     def _problem(self, what: str, error: BaseException) -> None:
         # The same text whichever checkpoint it was: it is shown as a warning, once.
-        self._problems.append(f"in-epoch checkpoints in {self._folder} cannot be {what} ({reason(error)}); training "
-                              "goes on")
+        self._problems.append(
+            f"in-epoch checkpoints in {self._folder} cannot be {what} ({reason(error)}); training goes on"
+        )
 
     # Reading
 
@@ -164,7 +169,7 @@ class Checkpoints:
         first = self._look_at(given, given_filesystem, skipped) if given else None
         if first and first.position.trial != self._trial:
             self._remove(self._folder)
-        damaged: list[str] = [] if first else skipped       # of Tune's: told when it comes to the older ones
+        damaged: list[str] = [] if first else skipped  # of Tune's: told when it comes to the older ones
         in_epoch = self._found(self._folder, "", skipped)
         tune = self._found(self._trial_folder, TUNE, damaged, but=given)
         for found in to_try(self._trial, first, in_epoch, tune):
@@ -201,8 +206,11 @@ class Checkpoints:
     def _folders(self, folder: str, prefix: str) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
 
-        return [info.path for info in self._filesystem.get_file_info(FileSelector(folder, allow_not_found=True))
-                if info.type == FileType.Directory and info.base_name.startswith(prefix)]
+        return [
+            info.path
+            for info in self._filesystem.get_file_info(FileSelector(folder, allow_not_found=True))
+            if info.type == FileType.Directory and info.base_name.startswith(prefix)
+        ]
 
 
 def _skipped(error: CheckpointError) -> str:

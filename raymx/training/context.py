@@ -62,10 +62,10 @@ class Place:
 class Part:
     """The rows of a batch on one device."""
 
-    inputs: tuple[mx.nd.NDArray, ...]   # what raymx's own net takes (`nets.as_input_net`): images, and flags to mirror
-    labels: mx.nd.NDArray       # float32 (rows,) or (rows, label_width)
-    weights: mx.nd.NDArray      # float32 (rows,): 1 a real record, 0 a row of padding or a bad record
-    scale: mx.nd.NDArray        # float32 (rows,): the gradient of the loss of each row, see WorkerContext.train_batches
+    inputs: tuple[mx.nd.NDArray, ...]  # what raymx's own net takes (`nets.as_input_net`): images, and flags to mirror
+    labels: mx.nd.NDArray  # float32 (rows,) or (rows, label_width)
+    weights: mx.nd.NDArray  # float32 (rows,): 1 a real record, 0 a row of padding or a bad record
+    scale: mx.nd.NDArray  # float32 (rows,): the gradient of the loss of each row, see WorkerContext.train_batches
 
     @property
     def images(self) -> mx.nd.NDArray:
@@ -79,7 +79,7 @@ class DeviceBatch:
     """One worker's rows of one step, over its devices."""
 
     parts: list[Part]
-    samples: int                # real records in it
+    samples: int  # real records in it
 
 
 class WorkerContext:
@@ -90,19 +90,21 @@ class WorkerContext:
     in rank 0 alone, added over the workers of then), else {}.
     """
 
-    def __init__(self, experiment: Experiment, place: Place, store: Any, devices: list[mx.Context],
-                 saved: Saved | None) -> None:
+    def __init__(
+        self, experiment: Experiment, place: Place, store: Any, devices: list[mx.Context], saved: Saved | None
+    ) -> None:
         self.experiment, self.store, self.devices = experiment, store, devices
         self.rank, self.num_workers, self.generation = place.rank, place.num_workers, place.generation
         self.state: Mapping[str, Any] = saved.state if saved else {}
         self.sums: Mapping[str, float] = saved.sums if saved and place.rank == 0 else {}
         self.meter = Meter()
         self.progress: dict[str, Any] = {}
-        self.channel = Channel({"statistics": self._statistics, "snapshot": self._snapshot,
-                                "learning_rate": self._learning_rate})
+        self.channel = Channel(
+            {"statistics": self._statistics, "snapshot": self._snapshot, "learning_rate": self._learning_rate}
+        )
         self._place, self._saved = place, saved
         self._epoch, self._step = (saved.epoch, saved.step) if saved else (0, 0)
-        self._records, self._steps = saved.records if saved else 0, 0       # done of this epoch; in it
+        self._records, self._steps = saved.records if saved else 0, 0  # done of this epoch; in it
         self._trainer: Trainer | None = None
         self._schedule: schedule.Schedule | None = None
         self._params: Mapping[str, gluon.Parameter] = {}
@@ -135,16 +137,25 @@ class WorkerContext:
             _load_parameters(self._params, self._saved.parameters, self.devices)
         compression = kvstore.compression
         settings = StoreSettings(
-            distributed=self._place.distributed, update_on_kvstore=rules.update_on_kvstore(experiment),
-            asynchronous=self.asynchronous, half=rules.is_half_on_wire(experiment),
+            distributed=self._place.distributed,
+            update_on_kvstore=rules.update_on_kvstore(experiment),
+            asynchronous=self.asynchronous,
+            half=rules.is_half_on_wire(experiment),
             compression={"type": compression.type, "threshold": compression.threshold}
-            if compression.type != "none" else None)
+            if compression.type != "none"
+            else None,
+        )
         scale = scaling.loss_scale(rules.loss_scale(experiment), self._saved.optimizer.scalars if self._saved else {})
         self._trainer = Trainer(
-            trained, self.store, self._optimizer_spec(), settings, scale=scale,
+            trained,
+            self.store,
+            self._optimizer_spec(),
+            settings,
+            scale=scale,
             restored=rekey(self._saved.optimizer, keys) if self._saved else None,
             install=lambda spec, sizes: self.channel.ask("install", (spec, sizes, names)),
-            set_remote_rate=lambda rate: self.channel.ask("rate", rate))
+            set_remote_rate=lambda rate: self.channel.ask("rate", rate),
+        )
         return self._trainer
 
     def _optimizer_spec(self) -> OptimizerSpec:
@@ -154,10 +165,13 @@ class WorkerContext:
             options.setdefault("multi_precision", True)
         self._schedule = self._make_schedule()
         return OptimizerSpec(
-            name=training.optimizer.name, options=options, rescale_grad=1.0 / training.global_batch_size,
+            name=training.optimizer.name,
+            options=options,
+            rescale_grad=1.0 / training.global_batch_size,
             schedule=self._schedule,
             updates_a_step=self.num_workers if self.asynchronous and self._place.distributed else 1,
-            directory=self.experiment.directory)
+            directory=self.experiment.directory,
+        )
 
     def _make_schedule(self) -> schedule.Schedule:
         """Where it stands is the number of updates, but for those that were made with another batch size."""
@@ -166,8 +180,11 @@ class WorkerContext:
             made = schedule.from_experiment(self.experiment, self.steps_per_epoch)
             return replace(made, shift=saved.schedule_shift if saved else 0.0)
         return schedule.from_experiment(
-            self.experiment, self.steps_per_epoch, updates=max(saved.optimizer.counts.values(), default=0),
-            position_epochs=saved.epoch + saved.records / self._data.plan.num_records)
+            self.experiment,
+            self.steps_per_epoch,
+            updates=max(saved.optimizer.counts.values(), default=0),
+            position_epochs=saved.epoch + saved.records / self._data.plan.num_records,
+        )
 
     # Where it is
 
@@ -219,13 +236,14 @@ class WorkerContext:
         self._steps = steps = self._data.plan.steps_from(self._step, self._records)
         self._seed()
         for batch in self._measured(self._data.train(epoch, self._step, self._records)):
-            self._step += 1     # before the loop has it: its report after this batch is already past it
+            self._step += 1  # before the loop has it: its report after this batch is already past it
             self._records = batch.records_done
             self._batches += 1
             yield self._on_devices(batch)
             self.meter.step_done(batch.real_local, mx.nd.waitall)
-            self.progress.update(epoch=epoch, step=self._step, steps=steps, samples=self.meter.samples,
-                                 train_s=self.meter.train_s)
+            self.progress.update(
+                epoch=epoch, step=self._step, steps=steps, samples=self.meter.samples, train_s=self.meter.train_s
+            )
         self._epoch, self._step, self._records = epoch + 1, 0, 0
 
     def _seed(self) -> None:
@@ -256,8 +274,14 @@ class WorkerContext:
     def _stream(self, records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
         from raymx.data.stream import batches  # here, since importing ray.data takes more than a second
 
-        return batches(records, rows, decoding, placement_group=self._place.placement_group,
-                       bundle_index=self._place.bundle_index, num_cpus=self.experiment.data.read_cpus)
+        return batches(
+            records,
+            rows,
+            decoding,
+            placement_group=self._place.placement_group,
+            bundle_index=self._place.bundle_index,
+            num_cpus=self.experiment.data.read_cpus,
+        )
 
     def _on_devices(self, batch: Batch) -> DeviceBatch:
         real = batch.real_local if self.asynchronous else batch.real_global
@@ -301,8 +325,13 @@ class WorkerContext:
         for name, param in params.items():
             param.set_data(mx.nd.array(sums[name] / self.num_workers, dtype=param.dtype))
 
-    def report(self, metrics: Mapping[str, float] | None = None, *, state: Mapping[str, Any] | None = None,
-               sums: Callable[[], Mapping[str, float]] = dict) -> None:
+    def report(
+        self,
+        metrics: Mapping[str, float] | None = None,
+        *,
+        state: Mapping[str, Any] | None = None,
+        sums: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
         """Say where the loop is; here a run may be checkpointed or stopped.
 
         Without ``metrics`` it is a boundary between two steps, and costs nothing. With them (rank 0's count; see
@@ -314,12 +343,19 @@ class WorkerContext:
         self._sums = sums
         if metrics is None:
             if self.channel.boundary((self._epoch, self._step, self._steps)):
-                self._seed()        # a run that goes on from the checkpoint that was made here does so too
+                self._seed()  # a run that goes on from the checkpoint that was made here does so too
             return
         figures = self.meter.take()
-        self.channel.report({"metrics": _numbers("metrics", metrics), "meter": figures, "epoch": self._epoch,
-                             "bad_records": self._data.take_skipped(), "scaling": self._scaling(),
-                             "bytes": self._trainer.bytes_a_step() if self._trainer else (0, 0)})
+        self.channel.report(
+            {
+                "metrics": _numbers("metrics", metrics),
+                "meter": figures,
+                "epoch": self._epoch,
+                "bad_records": self._data.take_skipped(),
+                "scaling": self._scaling(),
+                "bytes": self._trainer.bytes_a_step() if self._trainer else (0, 0),
+            }
+        )
 
     def _scaling(self) -> dict[str, float]:
         """The loss scale, and the updates skipped: a step that all workers skip together is one, which rank 0 tells."""
@@ -347,11 +383,16 @@ class WorkerContext:
         if self.rank == 0 and self.asynchronous and self._trainer:
             self._trainer.pull()
             mx.nd.waitall()
-        return {"epoch": self._epoch, "step": self._step, "state": dict(self._state),
-                "schedule_shift": self._schedule.shift if self._schedule else 0.0,
-                "records": self._records, "sums": _numbers("sums", self._sums()),
-                "parameters": _dump_parameters(self._params, statistics) if self.rank == 0 else b"",
-                "optimizer": self._optimizer_state() if self.rank == 0 else None}
+        return {
+            "epoch": self._epoch,
+            "step": self._step,
+            "state": dict(self._state),
+            "schedule_shift": self._schedule.shift if self._schedule else 0.0,
+            "records": self._records,
+            "sums": _numbers("sums", self._sums()),
+            "parameters": _dump_parameters(self._params, statistics) if self.rank == 0 else b"",
+            "optimizer": self._optimizer_state() if self.rank == 0 else None,
+        }
 
     def _optimizer_state(self) -> OptimizerState | None:
         """By structural name; None where the servers have it."""
@@ -374,8 +415,9 @@ def _plain(what: str, values: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(values)
     except (TypeError, ValueError) as error:
-        raise TrainingError(f"report() got a {what} that is not plain data (numbers, text, lists, dictionaries): "
-                            f"{error}") from None
+        raise TrainingError(
+            f"report() got a {what} that is not plain data (numbers, text, lists, dictionaries): {error}"
+        ) from None
     return values
 
 
@@ -386,16 +428,26 @@ def _mean(param: gluon.Parameter) -> NDArray[Any]:
 
 def _statistics(params: Mapping[str, gluon.Parameter]) -> dict[str, gluon.Parameter]:
     """The parameters that training changes without a gradient: batch norm's running mean and variance."""
-    return {name: param for name, param in params.items()
-            if param.grad_req == "null" and not isinstance(param, gluon.Constant)}
+    return {
+        name: param
+        for name, param in params.items()
+        if param.grad_req == "null" and not isinstance(param, gluon.Constant)
+    }
 
 
 def _dump_parameters(params: Mapping[str, gluon.Parameter], statistics: Mapping[str, NDArray[Any]]) -> bytes:
     """Gluon's parameter file; MXNet writes to a path only."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "net.params")
-        mx.nd.save(path, {name: mx.nd.array(statistics[name], dtype=param.dtype) if name in statistics
-                          else param.list_data()[0].as_in_context(mx.cpu()) for name, param in params.items()})
+        mx.nd.save(
+            path,
+            {
+                name: mx.nd.array(statistics[name], dtype=param.dtype)
+                if name in statistics
+                else param.list_data()[0].as_in_context(mx.cpu())
+                for name, param in params.items()
+            },
+        )
         with open(path, "rb") as file:
             return file.read()
 
@@ -403,12 +455,15 @@ def _dump_parameters(params: Mapping[str, gluon.Parameter], statistics: Mapping[
 def _load_parameters(params: Mapping[str, gluon.Parameter], dump: bytes, devices: list[mx.Context]) -> None:
     saved = mx.nd.load_frombuffer(dump)
     if set(saved) != set(params):
-        raise CheckpointError("the checkpoint is of another net: it lacks "
-                              f"{sorted(set(params) - set(saved))[:5]} and has {sorted(set(saved) - set(params))[:5]}")
+        raise CheckpointError(
+            "the checkpoint is of another net: it lacks "
+            f"{sorted(set(params) - set(saved))[:5]} and has {sorted(set(saved) - set(params))[:5]}"
+        )
     for name, param in params.items():
         if param.shape is not None and tuple(saved[name].shape) != tuple(param.shape):
-            raise CheckpointError(f"the checkpoint is of another net: {name} is {saved[name].shape} in it and "
-                                  f"{param.shape} in the net")
+            raise CheckpointError(
+                f"the checkpoint is of another net: {name} is {saved[name].shape} in it and {param.shape} in the net"
+            )
         param.set_data(saved[name])
 
 

@@ -12,7 +12,7 @@ from raymx.training import nets
 from raymx.training.context import DeviceBatch, WorkerContext
 from raymx.training.sums import Sums
 
-STEPS_AHEAD = 2     # how far the loop may queue work ahead of the engine: enough to keep it busy, and bounded
+STEPS_AHEAD = 2  # how far the loop may queue work ahead of the engine: enough to keep it busy, and bounded
 
 
 def train(ctx: WorkerContext) -> None:
@@ -51,8 +51,9 @@ def train_step(net: gluon.Block, loss: nets.Loss, score: nets.Metric, batch: Dev
         for part in batch.parts:
             outputs.append(net(*part.inputs))
             losses.append(loss(outputs[-1], part.labels))
-    autograd.backward(losses, [part.scale.astype(value.dtype, copy=False)
-                               for part, value in zip(batch.parts, losses, strict=True)])
+    autograd.backward(
+        losses, [part.scale.astype(value.dtype, copy=False) for part, value in zip(batch.parts, losses, strict=True)]
+    )
     for part, output, value in zip(batch.parts, outputs, losses, strict=True):
         sums.add(value, score(output, part.labels), part.weights)
     sums.count(batch.samples)

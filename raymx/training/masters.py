@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-_FILE, _ARRAY = 0x112, 0xF993FAC9       # the first numbers of a file and of a dense array, as ndarray.cc has them
+_FILE, _ARRAY = 0x112, 0xF993FAC9  # the first numbers of a file and of a dense array, as ndarray.cc has them
 _DENSE, _FLOAT32 = 0, 0
 
 
@@ -28,13 +28,13 @@ def with_masters(parameters: bytes, masters: Mapping[str, NDArray[Any]]) -> byte
     arrays, end = _arrays(data)
     for name, (start, size, type_flag) in zip(_names(data, end), arrays, strict=True):
         if type_flag == _FLOAT32 and name in masters:
-            data[start:start + 4 * size] = masters[name].astype("<f4").tobytes()
+            data[start : start + 4 * size] = masters[name].astype("<f4").tobytes()
     return bytes(data)
 
 
 def _arrays(data: bytearray) -> tuple[list[tuple[int, int, int]], int]:
     """(where the numbers begin, how many, of which type) of each array, and where the last one ends."""
-    (count,) = struct.unpack_from("<Q", data, 16)       # behind the file's own number and a reserved one
+    (count,) = struct.unpack_from("<Q", data, 16)  # behind the file's own number and a reserved one
     found, at = [], 24
     for _ in range(count):
         magic, storage, dimensions = struct.unpack_from("<IiI", data, at)
@@ -42,13 +42,13 @@ def _arrays(data: bytearray) -> tuple[list[tuple[int, int, int]], int]:
             raise ValueError("an array of the parameter file is not dense")
         shape = struct.unpack_from(f"<{dimensions}q", data, at + 12)
         at += 12 + 8 * dimensions
-        _, _, type_flag = struct.unpack_from("<iii", data, at)      # behind the device's type and number
+        _, _, type_flag = struct.unpack_from("<iii", data, at)  # behind the device's type and number
         found.append((at + 12, math.prod(shape), type_flag))
         at += 12 + math.prod(shape) * _ITEM_BYTES[type_flag]
     return found, at
 
 
-_ITEM_BYTES = {0: 4, 1: 8, 2: 2, 3: 1, 4: 4, 5: 1, 6: 8}      # float32, float64, float16, uint8, int32, int8, int64
+_ITEM_BYTES = {0: 4, 1: 8, 2: 2, 3: 1, 4: 4, 5: 1, 6: 8}  # float32, float64, float16, uint8, int32, int8, int64
 
 
 def _names(data: bytearray, at: int) -> Iterator[str]:
@@ -56,5 +56,5 @@ def _names(data: bytearray, at: int) -> Iterator[str]:
     at += 8
     for _ in range(count):
         (length,) = struct.unpack_from("<Q", data, at)
-        yield data[at + 8:at + 8 + length].decode()
+        yield data[at + 8 : at + 8 + length].decode()
         at += 8 + length

@@ -52,8 +52,13 @@ class Meter:
 
     def take(self) -> dict[str, float]:
         """The figures since the last call, and start again (the first step stays)."""
-        figures = {"steps": self.steps, "samples": self.samples, "train_s": self.train_s,
-                   "data_wait_s": self.data_wait_s, "first_step_s": self.first_step_s or 0.0}
+        figures = {
+            "steps": self.steps,
+            "samples": self.samples,
+            "train_s": self.train_s,
+            "data_wait_s": self.data_wait_s,
+            "first_step_s": self.first_step_s or 0.0,
+        }
         self.steps = self.samples = 0
         self.train_s = self.data_wait_s = 0.0
         return figures

@@ -17,11 +17,15 @@ from raymx.training.precision import Prepare, require_avx512, with_input
 
 log = logging.getLogger(__name__)
 
-Loss = Callable[[Any, Any], Any]        # (outputs, labels) -> a loss a sample, (rows,)
-Metric = Callable[[Any, Any], Any]      # (outputs, labels) -> a score a sample, (rows,)
+Loss = Callable[[Any, Any], Any]  # (outputs, labels) -> a loss a sample, (rows,)
+Metric = Callable[[Any, Any], Any]  # (outputs, labels) -> a score a sample, (rows,)
 
-_INITIALIZERS = {"xavier": mx.init.Xavier, "msra": mx.init.MSRAPrelu, "normal": mx.init.Normal,
-                 "uniform": mx.init.Uniform}
+_INITIALIZERS = {
+    "xavier": mx.init.Xavier,
+    "msra": mx.init.MSRAPrelu,
+    "normal": mx.init.Normal,
+    "uniform": mx.init.Uniform,
+}
 
 
 def build_net(experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Block:
@@ -43,13 +47,15 @@ def build_net(experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Bl
     if model.initializer != "none":
         net.initialize(_INITIALIZERS[model.initializer](), ctx=list(devices))
     try:
-        net.collect_params().reset_ctx(list(devices))       # those that the net's own function initialized
+        net.collect_params().reset_ctx(list(devices))  # those that the net's own function initialized
     except ValueError as error:
-        raise TrainingError(f"model.initializer is none, but {model.net} left a parameter uninitialized ({error}): "
-                            "initialize it there, or choose an initializer") from None
+        raise TrainingError(
+            f"model.initializer is none, but {model.net} left a parameter uninitialized ({error}): "
+            "initialize it there, or choose an initializer"
+        ) from None
     dtype = experiment.precision.net_dtype
     if dtype != "float32":
-        net.cast(dtype)     # batch norm keeps float32 under float16: Gluon's own cast does so
+        net.cast(dtype)  # batch norm keeps float32 under float16: Gluon's own cast does so
     _settle_shapes(net, experiment, devices)
     return net
 
@@ -62,16 +68,23 @@ def _settle_shapes(net: gluon.Block, experiment: Experiment, devices: Sequence[m
             outputs = net(mx.nd.zeros((1, *shape), ctx=device, dtype=experiment.precision.net_dtype))
             outputs.wait_to_read()
         except mx.MXNetError as error:
-            raise TrainingError(f"model.net {experiment.model.net} cannot take data.image_shape {list(shape)}: "
-                                f"{str(error).splitlines()[-1]}") from None
+            raise TrainingError(
+                f"model.net {experiment.model.net} cannot take data.image_shape {list(shape)}: "
+                f"{str(error).splitlines()[-1]}"
+            ) from None
 
 
-def as_input_net(net: gluon.Block, experiment: Experiment, devices: Sequence[mx.Context],
-                 *, ready: bool = False) -> gluon.Block:
+def as_input_net(
+    net: gluon.Block, experiment: Experiment, devices: Sequence[mx.Context], *, ready: bool = False
+) -> gluon.Block:
     """``net`` taking what the data streams give: ``Part.inputs``. ``ready``: see `Prepare`."""
     channels = experiment.data.image_shape[0]
-    prepare = Prepare(_a_channel(experiment.data.mean, channels), _a_channel(experiment.data.std, channels),
-                      experiment.precision.net_dtype, ready=ready)
+    prepare = Prepare(
+        _a_channel(experiment.data.mean, channels),
+        _a_channel(experiment.data.std, channels),
+        experiment.precision.net_dtype,
+        ready=ready,
+    )
     return with_input(net, prepare, devices)
 
 
@@ -108,7 +121,7 @@ def _difference(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], tolerance: fl
     net.hybridize(static_alloc=True, static_shape=True)
     try:
         found = net(*inputs).astype("float32").asnumpy()
-    except Exception as error:      # whatever the user's hybrid_forward raises is the reason
+    except Exception as error:  # whatever the user's hybrid_forward raises is the reason
         return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
     if not np.allclose(expected, found, rtol=1e-3, atol=tolerance * max(1.0, float(np.abs(expected).max()))):
         return f"its hybrid and its imperative outputs differ by up to {float(np.abs(expected - found).max()):.2g}"

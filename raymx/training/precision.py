@@ -28,8 +28,10 @@ def require_avx512() -> None:
     """Raise TrainingError where this node's processor cannot compute in bfloat16."""
     with open("/proc/cpuinfo") as file:
         if " avx512bw" not in file.read():
-            raise TrainingError("precision.dtype is amp_bfloat16, which MXNet computes with AVX-512, and the processor "
-                                f"of node {os.uname().nodename} has none; use float32")
+            raise TrainingError(
+                "precision.dtype is amp_bfloat16, which MXNet computes with AVX-512, and the processor "
+                f"of node {os.uname().nodename} has none; use float32"
+            )
 
 
 class Prepare(gluon.HybridBlock):

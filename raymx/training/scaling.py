@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from raymx.errors import TrainingError
 
 # As mxnet.contrib.amp has it.
-FIRST, MOST = 2.0 ** 16, 2.0 ** 24      # of a dynamic scale: to begin with, and at most
-GROW_AFTER = 2000                       # good steps after which a dynamic scale is doubled
+FIRST, MOST = 2.0**16, 2.0**24  # of a dynamic scale: to begin with, and at most
+GROW_AFTER = 2000  # good steps after which a dynamic scale is doubled
 
-MOST_IN_A_ROW = 50      # skipped steps: more than from MOST down to far below 1, so no scale helps
+MOST_IN_A_ROW = 50  # skipped steps: more than from MOST down to far below 1, so no scale helps
 
 
 @dataclass
@@ -26,9 +26,9 @@ class LossScale:
 
     value: float
     dynamic: bool = False
-    good_steps: int = 0         # since it was last changed
-    in_a_row: int = 0           # skipped steps up to now
-    skipped: int = 0            # steps since `take_skipped`
+    good_steps: int = 0  # since it was last changed
+    in_a_row: int = 0  # skipped steps up to now
+    skipped: int = 0  # steps since `take_skipped`
 
     def step_done(self, overflow: bool) -> None:
         """Count a step. Raises TrainingError after `MOST_IN_A_ROW` steps that were all skipped."""
@@ -50,10 +50,15 @@ class LossScale:
 
     def _give_up(self) -> None:
         if self.in_a_row >= MOST_IN_A_ROW:
-            fix = ("the loss itself is inf or nan: lower training.base_lr, or look at the data" if self.dynamic else
-                   "lower precision.loss_scale, or make it dynamic; if that does not help, lower training.base_lr")
-            raise TrainingError(f"{self.in_a_row} steps in a row were skipped, since gradients were inf or nan at loss "
-                                f"scale {self.value:g}: {fix}")
+            fix = (
+                "the loss itself is inf or nan: lower training.base_lr, or look at the data"
+                if self.dynamic
+                else "lower precision.loss_scale, or make it dynamic; if that does not help, lower training.base_lr"
+            )
+            raise TrainingError(
+                f"{self.in_a_row} steps in a row were skipped, since gradients were inf or nan at loss "
+                f"scale {self.value:g}: {fix}"
+            )
 
     def take_skipped(self) -> int:
         """The steps that were skipped since the last call."""

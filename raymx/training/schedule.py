@@ -72,8 +72,9 @@ class Schedule:
         return (1 - progress) ** self.power if self.decay == "poly" else 1.0
 
 
-def from_experiment(experiment: Experiment, steps_per_epoch: int, *, position_epochs: float = 0.0,
-                    updates: float = 0) -> Schedule:
+def from_experiment(
+    experiment: Experiment, steps_per_epoch: int, *, position_epochs: float = 0.0, updates: float = 0
+) -> Schedule:
     """The schedule of a run with ``steps_per_epoch`` global steps an epoch.
 
     Where it goes on from a checkpoint, that was at ``position_epochs`` (epochs done, with the part of the current one)

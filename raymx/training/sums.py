@@ -32,16 +32,21 @@ class Sums:
     def values(self) -> dict[str, float]:
         """The sums so far; waits for the engine."""
         losses, scores = zip(*self._on_device.values(), strict=True) if self._on_device else ((), ())
-        return {"loss": self._saved["loss"] + sum(float(v.asscalar()) for v in losses),
-                "score": self._saved["score"] + sum(float(v.asscalar()) for v in scores),
-                "samples": self._saved["samples"]}
+        return {
+            "loss": self._saved["loss"] + sum(float(v.asscalar()) for v in losses),
+            "score": self._saved["score"] + sum(float(v.asscalar()) for v in scores),
+            "samples": self._saved["samples"],
+        }
 
     def means(self, total: Total, prefix: str, metric: str) -> dict[str, float]:
         """Means over all workers' real rows, ``{prefix}_loss`` and ``{prefix}_{metric}``, and ``{prefix}_samples``."""
         sums = total(self.values())
         samples = max(sums["samples"], 1)
-        return {f"{prefix}_loss": sums["loss"] / samples, f"{prefix}_{metric}": sums["score"] / samples,
-                f"{prefix}_samples": sums["samples"]}
+        return {
+            f"{prefix}_loss": sums["loss"] / samples,
+            f"{prefix}_{metric}": sums["score"] / samples,
+            f"{prefix}_samples": sums["samples"],
+        }
 
     def clear(self) -> None:
-        self.__init__()     # type: ignore[misc]
+        self.__init__()  # type: ignore[misc]
