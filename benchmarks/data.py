@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 from common import Figure, arguments, finish, spread
 
-from raymx.data.recordio import RecordIOWriter, pack
+from raymx.data.recordio.record import RecordIOWriter, pack
 
 HERE = Path(__file__).resolve().parent
 PHOTOS = HERE.parents[1] / "shared" / "data" / "photos"

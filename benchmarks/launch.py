@@ -121,8 +121,8 @@ class Warm:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         from raymx.cluster import placement
-        from raymx.config import parse_experiment
-        from raymx.trial import Trial
+        from raymx.experiment.loading import parse_experiment
+        from raymx.trial.trainable import Trial
 
         self._get, self._parse, self._folder, self._runs = ray.get, parse_experiment, str(folder), 0
         ray.init("local", num_cpus=6, include_dashboard=False, logging_level=40, log_to_driver=False)
@@ -134,7 +134,7 @@ class Warm:
         self.step()
 
     def _config(self, store: str, **sections: Any) -> dict[str, Any]:
-        from raymx.space import trial_config
+        from raymx.sweep.space import trial_config
 
         self._runs += 1
         made = self._parse(experiment(store) | sections, self._folder)

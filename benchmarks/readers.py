@@ -97,8 +97,8 @@ def _decode_part(task: tuple[str, int, int]) -> float:
     import numpy as np
     import simplejpeg
 
-    from raymx.data.reading import iter_payloads
-    from raymx.data.recordio import unpack
+    from raymx.data.recordio.reading import iter_payloads
+    from raymx.data.recordio.record import unpack
 
     cv2.setNumThreads(1)
     path, part, parts = task
@@ -167,9 +167,9 @@ class Worker:
 
 
 def _worker_data(args: argparse.Namespace, group: Any) -> Any:
-    from raymx.config import parse_experiment
-    from raymx.data.stream import batches
-    from raymx.data.worker import Share, WorkerData
+    from raymx.data.pipeline.stream import batches
+    from raymx.data.pipeline.worker_data import Share, WorkerData
+    from raymx.experiment.loading import parse_experiment
 
     experiment = parse_experiment(
         {
@@ -232,7 +232,7 @@ def raw_records(args: argparse.Namespace) -> dict[str, Any]:
     """Payloads a second, no decode: raymx and MXRecordIO in turns."""
     from mxnet.recordio import MXRecordIO
 
-    from raymx.data.reading import iter_payloads
+    from raymx.data.recordio.reading import iter_payloads
 
     def theirs() -> int:
         reader, count = MXRecordIO(args.file, "r"), 0

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from raymx.data.pack import pack_arrays
+from raymx.cli.exit import EXIT_ERROR, EXIT_OK
+from raymx.data.tools.packing import pack_arrays
 from raymx.errors import DataError
-from raymx.options import EXIT_ERROR, EXIT_OK
 
 CLASSES, SIDE = 10, 32
 IMAGE_BYTES = 3 * SIDE * SIDE

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from raymx.data.pack import pack_arrays
+from raymx.data.tools.packing import pack_arrays
 
 CLASSES = 10
 

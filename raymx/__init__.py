@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raymx.data.dataset import read_recordio, write_recordio
+    from raymx.data.tools.dataset import read_recordio, write_recordio
     from raymx.jobs.experiment import Experiment
     from raymx.jobs.run import Run, attach, runs, submit
 
@@ -14,7 +14,7 @@ __all__ = ["Experiment", "Run", "attach", "read_recordio", "runs", "submit", "wr
 __version__ = "0.1.0"
 
 _MODULES = {  # imported when a name is first asked for
-    **dict.fromkeys(("read_recordio", "write_recordio"), "raymx.data.dataset"),
+    **dict.fromkeys(("read_recordio", "write_recordio"), "raymx.data.tools.dataset"),
     "Experiment": "raymx.jobs.experiment",
     **dict.fromkeys(("Run", "attach", "runs", "submit"), "raymx.jobs.run"),
 }

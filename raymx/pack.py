@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
-from raymx.data import listing as listings
-from raymx.data.encoding import COLORS, Images
-from raymx.data.listing import EXTENSIONS, Listing, Split
-from raymx.data.pack import Packed, pack_listing
+from raymx.cli.exit import EXIT_OK, exit_code
+from raymx.data.tools import listing as listings
+from raymx.data.tools.encoding import COLORS, Images
+from raymx.data.tools.listing import EXTENSIONS, Listing, Split
+from raymx.data.tools.packing import Packed, pack_listing
 from raymx.errors import ExperimentError
-from raymx.options import EXIT_OK, exit_code
 
 _COLOR_NUMBERS = {"1": "rgb", "0": "gray", "-1": "unchanged"}  # im2rec's
 

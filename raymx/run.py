@@ -7,27 +7,31 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from raymx import config, options, space, tracking
-from raymx.config import Experiment
+from raymx.cli import options
+from raymx.cli.exit import exit_code
 from raymx.errors import ExperimentError
+from raymx.experiment import loading
+from raymx.experiment.loading import Experiment
+from raymx.sweep import space
+from raymx.tracking import settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Errors of the user's are one message on stderr."""
     args = options.parser().parse_args(arguments)
-    return options.exit_code(lambda: _run(args))
+    return exit_code(lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> int:
     experiment = _experiment(args)
     _check(experiment)
     if args.dry_run:
-        from raymx.driver import dry_run
+        from raymx.driver.dry_run import dry_run
 
         return dry_run(experiment, args.address)
-    from raymx.driver import Run
+    from raymx.driver.run import Driver
 
-    return Run(
+    return Driver(
         experiment,
         address=args.address,
         storage_path=args.storage_path,
@@ -40,8 +44,8 @@ def _run(args: argparse.Namespace) -> int:
 
 def _check(experiment: Experiment) -> None:
     """Raise ExperimentError for what can be known before Ray starts."""
-    config.check_files(experiment)
-    tracking.check(experiment)
+    loading.check_files(experiment)
+    settings.check(experiment)
     space.check(experiment)
     if experiment.sweep.space:
         space.check_installed(experiment.sweep)
@@ -51,11 +55,11 @@ def _experiment(args: argparse.Namespace) -> Experiment:
     """What the command line names: an experiment file, or the run to resume, with its overrides."""
     overrides = options.overrides(args)
     if args.resume and not args.experiment:
-        from raymx import results
+        from raymx.results import run_folder
 
-        before = results.experiment_of(args.resume)
-        return config.parse_experiment(before.to_dict(), before.directory, overrides)
-    return config.load_experiment(args.experiment or default_experiment(), overrides)
+        before = run_folder.experiment_of(args.resume)
+        return loading.parse_experiment(before.to_dict(), before.directory, overrides)
+    return loading.load_experiment(args.experiment or default_experiment(), overrides)
 
 
 def default_experiment() -> str:

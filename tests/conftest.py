@@ -92,7 +92,7 @@ class TrialByHand:
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        from raymx.trial import Trial
+        from raymx.trial.trainable import Trial
 
         self._ray, self._number, self._id = ray, 0, uuid.uuid4().hex[:8]
         self.placement_group = placement_group(bundles, strategy="PACK")
@@ -104,7 +104,7 @@ class TrialByHand:
 
     def begin(self, experiment: Any) -> TrialByHand:
         """Start the trial, or give the running one this experiment."""
-        from raymx.space import trial_config
+        from raymx.sweep.space import trial_config
 
         self._number += 1
         config = trial_config(
@@ -122,9 +122,9 @@ class TrialByHand:
 
     def notes(self) -> list[str]:
         """What the run has said about changes."""
-        from raymx.cluster.board import Board
+        from raymx.trial.mailbox import Mailbox
 
-        return list(Board(self.run_id).read("default").get("notes", []))
+        return list(Mailbox(self.run_id).read("default").get("notes", []))
 
     def step(self) -> dict[str, Any]:
         """The next row of results; raises the trial's own error."""
@@ -140,16 +140,16 @@ class TrialByHand:
 
         Progress is posted four times a second: what an epoch was too fast to show is waited for in the next.
         """
-        from raymx.cluster.board import Board
+        from raymx.trial.mailbox import Mailbox
 
-        board, ref = Board(self.run_id), self._actor.train.remote()
+        mailbox, ref = Mailbox(self.run_id), self._actor.train.remote()
         deadline = time.monotonic() + 120
-        while not when(board.read("default")):
+        while not when(mailbox.read("default")):
             assert time.monotonic() < deadline
             if self._ray.wait([ref], timeout=0.02)[0]:
                 assert not self._ray.get(ref)["done"], "the run ended before it could be stopped"
                 ref = self._actor.train.remote()
-        board.request_stop()
+        mailbox.request_stop()
         return dict(self._ray.get(ref, timeout=120))
 
     def run(self, disturb: Mapping[int, Callable[[], None]] | None = None) -> list[dict[str, Any]]:
@@ -164,13 +164,13 @@ class TrialByHand:
         return rows
 
     def _disturbed(self, epoch: int, disturb: Callable[[], None]) -> dict[str, Any]:
-        from raymx.cluster.board import Board
+        from raymx.trial.mailbox import Mailbox
 
         ref, deadline, saved = self._actor.train.remote(), time.monotonic() + 120, None
         while not saved or saved[0] != epoch or saved[1] == 0:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-            saved = Board(self.run_id).read("default").get("saved")
+            saved = Mailbox(self.run_id).read("default").get("saved")
         disturb()
         return dict(self._ray.get(ref, timeout=120))
 
@@ -189,11 +189,11 @@ class TrialByHand:
         os.kill(min(self.roles(role), key=lambda pid: int(_stat(pid)[19])), signal.SIGKILL)
 
     def save(self, folder: Path) -> Any:
-        """The checkpoint that Tune would take now, as `raymx.training.checkpoint.Saved`."""
-        from raymx.training import checkpoint
+        """The checkpoint that Tune would take now, as `raymx.checkpoint.files.Saved`."""
+        from raymx.checkpoint import files
 
         self._ray.get(self._actor.save.remote(str(folder)), timeout=120)
-        return checkpoint.read(str(folder))
+        return files.read(str(folder))
 
     def restore(self, folder: Path) -> None:
         self._ray.get(self._actor.restore.remote(str(folder)), timeout=120)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import Generator, Philox
 
-from raymx.data.augment import CENTRE, STILL, changes_colour, colour_matrix, draw, generator, offset, region
-from raymx.schema import Augment
+from raymx.data.pipeline.augment import CENTRE, STILL, changes_colour, colour_matrix, draw, generator, offset, region
+from raymx.experiment.schema import Augment
 
 COLOURS = {"brightness": 0.4, "contrast": 0.3, "saturation": 0.5, "hue": 0.2, "pca_noise": 0.1}
 EVERYTHING = Augment(rand_crop=True, rand_mirror=True, max_rotate_angle=20, pad=4, **COLOURS)

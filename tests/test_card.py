@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymx.jobs import chart, facts
+from raymx.jobs import card_text, chart
 from raymx.jobs.card import HINTS, as_html, as_text, notice_html
-from raymx.jobs.view import ENDED, TrialView, View
+from raymx.results.view import ENDED, TrialView, View
 
 NOW = 1000.0
 TRIAL = TrialView(
@@ -42,7 +42,7 @@ STATES = ("pending", "starting", "running", *ENDED)
 
 
 def sweep(number: int = 24, **changes: Any) -> View:
-    """Trials with ever better objectives; every tenth failed, the last one runs."""
+    """TrialRecords with ever better objectives; every tenth failed, the last one runs."""
     made = [
         TrialView(
             f"7b100_{at:05}",
@@ -168,12 +168,12 @@ def test_what_a_run_does_while_nothing_trains(changes: dict[str, Any], words: st
 
 
 def test_times() -> None:
-    assert facts.times(RUN, NOW + 186) == "3 min, about 20 s left"
-    assert facts.times(replace(RUN, left_s=math.nan), NOW) == "14 s"
-    assert facts.times(replace(RUN, state="finished", ended=NOW), NOW + 5000) == "took 14 s"
-    assert facts.times(replace(RUN, state="lost"), NOW) == ""  # nobody knows when
-    assert facts.times(replace(RUN, started=NOW + 3), NOW) == "0 s, about 20 s left"  # clocks differ
-    assert facts.times(replace(RUN, started=math.nan), NOW) == ""
+    assert card_text.times(RUN, NOW + 186) == "3 min, about 20 s left"
+    assert card_text.times(replace(RUN, left_s=math.nan), NOW) == "14 s"
+    assert card_text.times(replace(RUN, state="finished", ended=NOW), NOW + 5000) == "took 14 s"
+    assert card_text.times(replace(RUN, state="lost"), NOW) == ""  # nobody knows when
+    assert card_text.times(replace(RUN, started=NOW + 3), NOW) == "0 s, about 20 s left"  # clocks differ
+    assert card_text.times(replace(RUN, started=math.nan), NOW) == ""
 
 
 def test_a_minimised_objective() -> None:
@@ -181,7 +181,7 @@ def test_a_minimised_objective() -> None:
     assert "validation_mse 0.2000 best, in epoch 2" in seen(
         replace(RUN, metric="validation_mse", mode="min", trials=(trial,))
     )
-    best = facts.ranked(sweep(mode="min"))
+    best = card_text.ranked(sweep(mode="min"))
     assert best[0].objective == min(trial.objective for trial in best)
 
 
@@ -275,16 +275,16 @@ def test_a_sweep() -> None:
     ):
         assert part in text
     assert "Traceback" not in text
-    assert [trial.trial_id[-2:] for trial in facts.shown(view, 4)] == ["23", "22", "21", "19"]
+    assert [trial.trial_id[-2:] for trial in card_text.shown(view, 4)] == ["23", "22", "21", "19"]
     html = as_html(view, NOW)
     assert html.count("<tr") == 17
     assert html.count('class="best"') == 1
     assert html.count("<polyline") == 2 * 4  # in the picture, and as a key in the table
-    assert [(kind, round(part, 3)) for kind, part in facts.share(view)] == [
+    assert [(kind, round(part, 3)) for kind, part in card_text.share(view)] == [
         ("finished", 0.667),
         ("failed", 0.1),
         ("interrupted", 0.0),
-        (facts.PART, 0.017),
+        (card_text.PART, 0.017),
     ]
 
 
@@ -296,7 +296,7 @@ def test_a_sweep_of_which_nothing_is_known() -> None:
 
 def test_trials_that_failed_for_many_reasons() -> None:
     trials = tuple(TrialView(f"t_{at:05}", state="failed", error=f"reason {at % 5}") for at in range(12))
-    notes = facts.notes(sweep(trials=trials), 4)
+    notes = card_text.notes(sweep(trials=trials), 4)
     assert notes == [
         "failed: 00000, 00005, 00010: reason 0",
         "failed: 00001, 00006, 00011: reason 1",

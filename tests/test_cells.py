@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from raymx import cells
-from raymx.cells import prepare
 from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
 from raymx.cluster.waiting import Waiting, decide
-from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError, PlacementError
+from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.sweep import plan
+from raymx.sweep.plan import prepare
 
 
 def experiment(
@@ -38,7 +38,7 @@ DTYPES = {"precision.dtype": {"grid": ["float32", "float16"]}}
 RATES = {"training.base_lr": {"grid": [0.1, 0.2]}}
 
 
-def prepared(one: Experiment, there: list[NodeResources]) -> cells.Prepared:
+def prepared(one: Experiment, there: list[NodeResources]) -> plan.RunPlan:
     return prepare(one, there, there)
 
 
@@ -106,7 +106,7 @@ def test_auto_gpus_are_the_same_in_all_cells() -> None:
 
 
 def test_the_grid_in_words() -> None:
-    text = cells.describe(prepared(experiment({**DTYPES, **RATES}, repeats=3), nodes(8)))
+    text = plan.describe(prepared(experiment({**DTYPES, **RATES}, repeats=3), nodes(8)))
     assert "float16  0.2" in text
     assert text.count("skipped (1)") == 2
     assert text.count("FP16 gemm on cpu") == 1

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from pyarrow import fs
 
+from raymx.checkpoint import files
+from raymx.checkpoint.files import Position, Saved
+from raymx.checkpoint.in_epoch import Checkpoints, Found, to_keep, to_try
 from raymx.errors import CheckpointError
 from raymx.kvstore.state import OptimizerState
-from raymx.training import checkpoint
-from raymx.training.checkpoint import Position, Saved
-from raymx.training.checkpoints import Checkpoints, Found, to_keep, to_try
 
 FILES = ["net.params", "optimizer.npz", "state.json"]
 TRIAL = "abc_00000"
@@ -81,10 +81,10 @@ def names(folder: str, filesystem: Any) -> list[str]:
 def test_a_checkpoint_reads_back_from_any_file_system(place: tuple[str, Any]) -> None:
     folder, filesystem = place
     for expected in (saved(), saved(epoch=2)):  # the second in the place of the first
-        checkpoint.write(folder, expected, filesystem)
+        files.write(folder, expected, filesystem)
         assert names(folder, filesystem) == FILES
-        assert_same(checkpoint.read(folder, filesystem), expected)
-        assert checkpoint.position(folder, filesystem) == expected.position == Position(TRIAL, expected.epoch, 2, 128)
+        assert_same(files.read(folder, filesystem), expected)
+        assert files.position(folder, filesystem) == expected.position == Position(TRIAL, expected.epoch, 2, 128)
 
 
 def damage(how: str, path: Path) -> None:
@@ -108,40 +108,40 @@ def damage(how: str, path: Path) -> None:
 @pytest.mark.parametrize("how", ["missing", "a folder", "empty", "cut", "longer", "flipped"])
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, how: str) -> None:
-    checkpoint.write(str(tmp_path), saved())
+    files.write(str(tmp_path), saved())
     damage(how, tmp_path / name)
     expected = "cannot be read" if how in ("missing", "a folder") else "is damaged"
     with pytest.raises(CheckpointError, match=f"{name} {expected}"):
-        checkpoint.read(str(tmp_path))
+        files.read(str(tmp_path))
 
 
 def test_every_bit_of_a_state_is_checked(tmp_path: Path) -> None:
-    checkpoint.write(str(tmp_path), saved())
+    files.write(str(tmp_path), saved())
     path = tmp_path / "state.json"
     data = path.read_bytes()
     for at in range(len(data)):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
         with pytest.raises(CheckpointError):
-            checkpoint.position(str(tmp_path))
+            files.position(str(tmp_path))
     path.write_bytes(data)
-    assert checkpoint.position(str(tmp_path)) == saved().position
+    assert files.position(str(tmp_path)) == saved().position
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", "{}", "[" * 100_000, '{"format": 2}', "\0", '{"a": "\ud800'])
 def test_a_state_that_is_none_is_one_error(tmp_path: Path, content: str) -> None:
-    checkpoint.write(str(tmp_path), saved())
+    files.write(str(tmp_path), saved())
     (tmp_path / "state.json").write_bytes(content.encode(errors="surrogatepass"))
-    for read in (checkpoint.read, checkpoint.position):
+    for read in (files.read, files.position):
         with pytest.raises(CheckpointError, match=r"damaged|format"):
             read(str(tmp_path))
 
 
 def test_another_format_is_named(tmp_path: Path) -> None:
-    checkpoint.write(str(tmp_path), saved())
+    files.write(str(tmp_path), saved())
     state = json.loads((tmp_path / "state.json").read_text())
     (tmp_path / "state.json").write_text(json.dumps(state | {"format": 1}))
     with pytest.raises(CheckpointError, match="format 1; this raymx reads format 2"):
-        checkpoint.read(str(tmp_path))
+        files.read(str(tmp_path))
 
 
 class Trap:
@@ -154,9 +154,9 @@ class Trap:
 def test_a_pickle_is_refused_and_does_nothing(tmp_path: Path) -> None:
     """Checksums are whoever wrote it's own: the arrays are read with no pickle whatever they say."""
     trap = OptimizerState({"0.weight": [np.array([Trap()], dtype=object)]}, {"0.weight": 1})
-    checkpoint.write(str(tmp_path), Saved(b"", trap, epoch=0, step=0))
+    files.write(str(tmp_path), Saved(b"", trap, epoch=0, step=0))
     with pytest.raises(CheckpointError, match=r"optimizer\.npz.*allow_pickle=False"):
-        checkpoint.read(str(tmp_path))
+        files.read(str(tmp_path))
     assert not Trap.sprung
     with np.load(tmp_path / "optimizer.npz", allow_pickle=True) as stored:
         assert stored["state/0.weight/0"] is not None
@@ -167,7 +167,7 @@ def test_a_pickle_is_refused_and_does_nothing(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="file/c cannot be written: Not a directory"):
-        checkpoint.write(str(tmp_path / "file" / "c"), saved())
+        files.write(str(tmp_path / "file" / "c"), saved())
 
 
 @pytest.fixture
@@ -183,11 +183,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_leaves_what_was_there(small_disk: Path) -> None:
-    checkpoint.write(str(small_disk), saved())
+    files.write(str(small_disk), saved())
     with pytest.raises(CheckpointError, match=r"optimizer\.npz cannot be written: No space left on device"):
-        checkpoint.write(str(small_disk), saved(epoch=2, size=100_000))
+        files.write(str(small_disk), saved(epoch=2, size=100_000))
     assert sorted(os.listdir(small_disk)) == FILES
-    assert checkpoint.read(str(small_disk)).epoch == 1
+    assert files.read(str(small_disk)).epoch == 1
 
 
 # The choice, without files
@@ -260,7 +260,7 @@ class TrialFolder:
 
     def tune(self, number: int, epoch: int, trial: str = TRIAL) -> str:
         folder = f"{self.folder}/checkpoint_{number:06d}"
-        checkpoint.write(folder, saved(epoch, 0, trial), self.filesystem)
+        files.write(folder, saved(epoch, 0, trial), self.filesystem)
         return folder
 
     @property
@@ -392,14 +392,14 @@ def test_nothing_given_and_all_damaged_is_a_new_start(trial: TrialFolder) -> Non
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[int]]:
     """Writing waits for the event; the list has the epochs whose writing has begun."""
-    go_on, begun, write = threading.Event(), [], checkpoint.write
+    go_on, begun, write = threading.Event(), [], files.write
 
     def wait_and_write(folder: str, saved: Saved, filesystem: Any) -> None:
         begun.append(saved.epoch)
         assert go_on.wait(10)
         write(folder, saved, filesystem)
 
-    monkeypatch.setattr(checkpoint, "write", wait_and_write)
+    monkeypatch.setattr(files, "write", wait_and_write)
     return go_on, begun
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from raymx import names
-from raymx.config import Experiment, check_files, load_experiment, parse_experiment, to_yaml
 from raymx.errors import ExperimentError
-from raymx.schema import WorkerRange
+from raymx.experiment import names
+from raymx.experiment.loading import Experiment, check_files, load_experiment, parse_experiment, to_yaml
+from raymx.experiment.schema import WorkerRange
 
 MINIMAL = """
 name: tiny
@@ -409,8 +409,8 @@ print(json.dumps([re.findall(r"'([\\w.]+)': ", inspect.getsource(vision.get_mode
 
 def test_importing_the_pure_modules_imports_neither_mxnet_nor_ray() -> None:
     script = (
-        "import sys, raymx.options, raymx.rules, raymx.sizing, raymx.cluster.placement, "
-        "raymx.training.schedule; "
+        "import sys, raymx.cli.options, raymx.experiment.rules, raymx.experiment.sizing, raymx.cluster.placement, "
+        "raymx.kvstore.schedule; "
         "sys.exit(' '.join({'mxnet', 'ray', 'numpy'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

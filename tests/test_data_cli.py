@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import pytest
 
-from raymx.data import verify as verify_module
 from raymx.data.__main__ import main
-from raymx.data.recordio import RecordIOWriter, pack
+from raymx.data.recordio.record import RecordIOWriter, pack
+from raymx.data.tools import verify as verify_module
 
 
 def image(number: int, kind: str = ".png", channels: int = 3) -> bytes:

@@ -17,11 +17,11 @@ import ray
 from conftest import start_ray
 
 import raymx
-from raymx.data import dataset as module
-from raymx.data.dataset import read_recordio, write_recordio
-from raymx.data.index import index_of
-from raymx.data.parts import MAGIC_BYTES
-from raymx.data.recordio import RecordIOWriter, iter_payloads, pack, unpack
+from raymx.data.recordio.framing import MAGIC_BYTES
+from raymx.data.recordio.index import index_of
+from raymx.data.recordio.record import RecordIOWriter, iter_payloads, pack, unpack
+from raymx.data.tools import dataset as module
+from raymx.data.tools.dataset import read_recordio, write_recordio
 from raymx.errors import DataError
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, start_ray
 
-from raymx.doctor import between, checks, facts, findings, needs, storage
+from raymx.doctor import between, checks, facts, findings, needs, storage_trial
 from raymx.doctor.between import Clock, Seen
 from raymx.doctor.facts import Facts, Space
 from raymx.doctor.findings import Finding
@@ -576,18 +576,18 @@ def test_tokens(settings: dict[str, str], there: bool, tmp_path: Path, monkeypat
 
 
 def test_a_storage_path_is_left_as_it_was(tmp_path: Path) -> None:
-    error, disk = storage.try_here(str(tmp_path / "new" / "runs"), "mark")
+    error, disk = storage_trial.try_here(str(tmp_path / "new" / "runs"), "mark")
     assert error == ""
     assert disk is not None
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "kept").mkdir()
-    assert storage.try_here((tmp_path / "kept").as_uri(), "mark") == ("", None)
+    assert storage_trial.try_here((tmp_path / "kept").as_uri(), "mark") == ("", None)
     assert list((tmp_path / "kept").iterdir()) == []
 
 
 def test_a_storage_path_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    error, _ = storage.try_here(str(tmp_path / "file" / "runs"), "mark")
+    error, _ = storage_trial.try_here(str(tmp_path / "file" / "runs"), "mark")
     assert "irectory" in error
 
 

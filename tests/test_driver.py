@@ -7,8 +7,9 @@ import os
 import pytest
 from conftest import EXPERIMENTS
 
-from raymx import driver
-from raymx.config import load_experiment
+from raymx.driver import planning
+from raymx.driver.dry_run import dry_run
+from raymx.experiment.loading import load_experiment
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from raymx.config import load_experiment
     ],
 )
 def test_cpus_that_a_run_needs(overrides: dict[str, object], needed: int) -> None:
-    assert driver.needed_cpus(load_experiment(EXPERIMENTS / "fashion_mnist.yaml", overrides)) == needed
+    assert planning.needed_cpus(load_experiment(EXPERIMENTS / "fashion_mnist.yaml", overrides)) == needed
 
 
 @pytest.mark.parametrize(("cores", "data_cpus"), [(2, 1), (16, 6)])
@@ -30,5 +31,5 @@ def test_data_cpus_take_what_the_cores_have_left(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert driver.dry_run(load_experiment(EXPERIMENTS / "fashion_mnist.yaml"), None) == 0
+    assert dry_run(load_experiment(EXPERIMENTS / "fashion_mnist.yaml"), None) == 0
     assert f"A worker's CPUs include {data_cpus} for reading data." in capsys.readouterr().out

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from raymx.cluster.elastic import DEATHS_IN_ONE_PLACE, PATIENCE_S, Failure, History, Limits, Status, decide
+from raymx.cluster.scaling_policy import DEATHS_IN_ONE_PLACE, PATIENCE_S, Failure, History, Limits, Status, decide
 from raymx.cluster.stall import StallWatch
 
 LIMITS = Limits(min_workers=2, max_workers=8, max_failures=3, cooldown_s=30)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import EXPERIMENTS, TrialByHand, kill_node, start_ray
 
-from raymx.config import load_experiment
+from raymx.experiment.loading import load_experiment
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 

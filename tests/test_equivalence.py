@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from conftest import EXPERIMENTS, TrialByHand, long_form
 
-from raymx.config import parse_experiment
-from raymx.data.recordio import RecordIOWriter, read_payload, scan
-from raymx.training.checkpoint import Saved
+from raymx.checkpoint.files import Saved
+from raymx.data.recordio.record import RecordIOWriter, read_payload, scan
+from raymx.experiment.loading import parse_experiment
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -143,16 +143,16 @@ def shrunk_and_grown(
 
     ``change`` is made to each checkpoint in between.
     """
-    from raymx.training import checkpoint
+    from raymx.checkpoint import files
 
     def sized(workers: int, servers: int) -> Any:
         return experiment(records, workers, servers, epochs=3, **optimizer)
 
     trial.begin(sized(4, 2)).step()
-    checkpoint.write(str(folder / "first"), change(trial.save(folder / "4")))
+    files.write(str(folder / "first"), change(trial.save(folder / "4")))
     trial.begin(sized(1, 1)).restore(folder / "first")
     assert trial.stop_in_the_middle(lambda progress: progress.get("step", 0) >= 5)["num_workers"] == 1
-    checkpoint.write(str(folder / "second"), change(trial.save(folder / "1")))
+    files.write(str(folder / "second"), change(trial.save(folder / "1")))
     trial.begin(sized(3, 1)).restore(folder / "second")
     assert trial.run()[-1]["num_workers"] == 3
     return parameters(trial.save(folder / "3"))

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from raymx.data.batch import Batch
-from raymx.data.decoding import BadRecord, Decoded, Decoding
-from raymx.data.feed import Feed, Kept, Part, Stream
-from raymx.data.image import Pixels
-from raymx.data.order import Rows, all_rows
+from raymx.data.pipeline.batch import Batch
+from raymx.data.pipeline.decoding import BadRecord, Decoded, Decoding
+from raymx.data.pipeline.image import Pixels
+from raymx.data.pipeline.order import Rows, all_rows
+from raymx.data.pipeline.prefetch import Part, Prefetcher, RecordCache, Stream
 from raymx.errors import DataError
 
 DECODING = Decoding(Pixels((1, 2, 2)))
@@ -65,20 +65,20 @@ def part(name: str, count: int) -> Part:
     return Part(name, count, lambda: [rows(number) for number in range(count)])
 
 
-def play(feed: Feed, name: str, count: int, following: Part | None = None) -> list[int]:
+def play(feed: Prefetcher, name: str, count: int, following: Part | None = None) -> list[int]:
     return [int(batch.labels[0]) for batch in feed.play([part(name, count)], following)]
 
 
 def test_parts_are_played_in_order() -> None:
     opener = Opener()
     parts = [part("a", 2), part("b", 3)]
-    assert [int(batch.labels[0]) for batch in Feed(opener, lead=1).play(parts)] == [0, 1, 0, 1, 2]
+    assert [int(batch.labels[0]) for batch in Prefetcher(opener, lead=1).play(parts)] == [0, 1, 0, 1, 2]
     assert opener.opened == opener.closed == ["a", "b"]
 
 
 def test_what_follows_is_started_before_the_end_and_taken_over() -> None:
     opener, after = Opener(), part("b", 3)
-    feed = Feed(opener, lead=2)
+    feed = Prefetcher(opener, lead=2)
     playing = feed.play([part("a", 5)], after)
     for _ in range(3):
         next(playing)
@@ -92,7 +92,7 @@ def test_what_follows_is_started_before_the_end_and_taken_over() -> None:
 
 def test_what_was_started_for_something_else_is_given_up() -> None:
     opener = Opener()
-    feed = Feed(opener, lead=9)
+    feed = Prefetcher(opener, lead=9)
     assert play(feed, "a", 2, part("unwanted", 3)) == [0, 1]
     assert play(feed, "c", 2) == [0, 1]
     assert opener.wait(lambda: "unwanted" in opener.closed)
@@ -106,7 +106,7 @@ def test_a_head_does_not_wait_for_the_stream_behind_it() -> None:
         assert may_open.wait(10)
         return opener(part)
 
-    playing = Feed(slowly, lead=1).play([part("a", 2)], head=[decoded(rows(number)) for number in (7, 8)])
+    playing = Prefetcher(slowly, lead=1).play([part("a", 2)], head=[decoded(rows(number)) for number in (7, 8)])
     assert [int(next(playing).labels[0]) for _ in range(2)] == [7, 8]
     may_open.set()
     assert [int(batch.labels[0]) for batch in playing] == [0, 1]
@@ -115,7 +115,7 @@ def test_a_head_does_not_wait_for_the_stream_behind_it() -> None:
 
 def test_a_head_alone_starts_what_follows() -> None:
     opener = Opener()
-    feed = Feed(opener, lead=1)
+    feed = Prefetcher(opener, lead=1)
     assert [int(batch.labels[0]) for batch in feed.play([], part("b", 2), head=[decoded(rows(7))])] == [7]
     assert opener.wait(lambda: "b" in opener.opened)
     assert play(feed, "b", 2) == [0, 1]
@@ -124,7 +124,7 @@ def test_a_head_alone_starts_what_follows() -> None:
 
 def test_an_error_of_the_head_leaves_no_stream() -> None:
     opener = Opener()
-    feed = Feed(opener, lead=1)
+    feed = Prefetcher(opener, lead=1)
 
     def head() -> Stream:
         yield decoded(rows(7))
@@ -140,7 +140,7 @@ def test_an_error_of_the_head_leaves_no_stream() -> None:
 
 def test_closing_gives_up_what_was_started() -> None:
     opener = Opener()
-    feed = Feed(opener, lead=9)
+    feed = Prefetcher(opener, lead=9)
     play(feed, "a", 1, part("b", 3))
     feed.close()
     assert opener.wait(lambda: opener.closed == ["a", "b"] or opener.closed == ["b", "a"])
@@ -148,21 +148,21 @@ def test_closing_gives_up_what_was_started() -> None:
 
 def test_leaving_early_closes_the_stream() -> None:
     opener = Opener()
-    playing = Feed(opener, lead=1).play([part("a", 5)])
+    playing = Prefetcher(opener, lead=1).play([part("a", 5)])
     next(playing)
     playing.close()
     assert opener.closed == ["a"]
 
 
 def test_an_error_of_a_stream_started_ahead_is_raised_where_it_is_played() -> None:
-    feed = Feed(Opener(fails="b"), lead=9)
+    feed = Prefetcher(Opener(fails="b"), lead=9)
     assert play(feed, "a", 2, part("b", 2)) == [0, 1]
     with pytest.raises(DataError, match="b"):
         play(feed, "b", 2)
 
 
 def test_kept_batches_equal_streamed_ones() -> None:
-    kept = Kept(7, DECODING)
+    kept = RecordCache(7, DECODING)
     planned = [rows(3, 1, 5), rows(2, 2, 2, real=1)]
     for one in planned:
         kept.add(one, decoded(one))
@@ -180,7 +180,7 @@ def test_kept_batches_equal_streamed_ones() -> None:
 
 
 def test_kept_bad_records_stay_bad() -> None:
-    kept = Kept(4, DECODING)
+    kept = RecordCache(4, DECODING)
     one = rows(0, 1, 2, 3)
     kept.add(one, decoded(one, bad=[2]))
     batch = kept.batch(rows(2, 3, 2, real=2))
@@ -189,7 +189,7 @@ def test_kept_bad_records_stay_bad() -> None:
 
 
 def test_a_worker_with_padding_only_keeps_and_counts_nothing() -> None:
-    kept = Kept(2, DECODING)
+    kept = RecordCache(2, DECODING)
     padding = rows(0, 1, real=0)
     batch = decoded(padding, bad=[0])
     assert batch.bad == ()
@@ -198,4 +198,4 @@ def test_a_worker_with_padding_only_keeps_and_counts_nothing() -> None:
 
 
 def test_missing_records_are_all_of_them_but_the_planned_ones() -> None:
-    assert Kept(5, DECODING).missing(list(all_rows(np.array([0, 3]), 2))).tolist() == [1, 2, 4]
+    assert RecordCache(5, DECODING).missing(list(all_rows(np.array([0, 3]), 2))).tolist() == [1, 2, 4]

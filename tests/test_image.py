@@ -15,13 +15,13 @@ import simplejpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymx.data import image as image_module
-from raymx.data.augment import Draw, colour_matrix, draw, generator, offset
-from raymx.data.image import Pixels, decode, decode_full, decode_into, probe
-from raymx.data.reading import iter_payloads
-from raymx.data.recordio import unpack
+from raymx.data.pipeline import image as image_module
+from raymx.data.pipeline.augment import Draw, colour_matrix, draw, generator, offset
+from raymx.data.pipeline.image import Pixels, decode, decode_full, decode_into, probe
+from raymx.data.recordio.reading import iter_payloads
+from raymx.data.recordio.record import unpack
 from raymx.errors import DataError
-from raymx.schema import Augment
+from raymx.experiment.schema import Augment
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 JPEGS = SHARED / "jpeg"

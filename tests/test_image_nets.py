@@ -15,10 +15,10 @@ import pytest
 from conftest import EXPERIMENTS
 from mxnet import autograd, gluon
 
-from raymx import rules, yaml_text
-from raymx.config import load_experiment, parse_experiment
-from raymx.data.recordio import Record, read_payload, unpack
-from raymx.imports import load_object
+from raymx.data.recordio.record import Record, read_payload, unpack
+from raymx.experiment import rules, yaml_text
+from raymx.experiment.loading import load_experiment, parse_experiment
+from raymx.experiment.user_code import load_object
 
 NETS = [
     ("resnet20", {}, 32),

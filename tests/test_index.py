@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raymx.data import index as index_module
-from raymx.data.index import index_of, index_path, index_problem, write_index
-from raymx.data.recordio import RecordIOWriter, scan
+from raymx.data.recordio import index as index_module
+from raymx.data.recordio.index import index_of, index_path, index_problem, write_index
+from raymx.data.recordio.record import RecordIOWriter, scan
 from raymx.errors import DataError
 
 MAGIC = bytes.fromhex("0a23d7ce")

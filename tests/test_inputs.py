@@ -10,7 +10,7 @@ import pytest
 mx = pytest.importorskip("mxnet")
 gluon = mx.gluon
 
-from raymx.config import parse_experiment  # noqa: E402
+from raymx.experiment.loading import parse_experiment  # noqa: E402
 from raymx.training import nets  # noqa: E402
 from raymx.training.context import Part  # noqa: E402
 from raymx.training.precision import Prepare, with_input  # noqa: E402

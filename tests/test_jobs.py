@@ -18,13 +18,14 @@ import requests
 from conftest import EXPERIMENTS
 
 import raymx
-from raymx import config
 from raymx.errors import ClusterUnreachable, ExperimentError, JobError
-from raymx.jobs import by_value, cli, head, look, packing, reports
+from raymx.experiment import loading
+from raymx.jobs import by_value, cli, dashboard, packing, status
+from raymx.jobs.dashboard import Dashboard
 from raymx.jobs.experiment import Experiment
-from raymx.jobs.head import Head
 from raymx.jobs.run import Run
-from raymx.jobs.view import TrialView, View
+from raymx.results import reports
+from raymx.results.view import TrialView, View
 
 FASHION_MNIST = EXPERIMENTS / "fashion_mnist.yaml"
 
@@ -56,7 +57,7 @@ def sent(experiment: Any, objects: Any = None, **options: Any) -> tuple[list[str
 class TestPacking:
     def test_modules_and_named_data_travel(self, tmp_path: Path) -> None:
         there = folder(tmp_path, sub__more_dot_py="x = 1", weights_dot_params=b"p")
-        names, experiment = sent(config.load_experiment(there / "e.yaml"))
+        names, experiment = sent(loading.load_experiment(there / "e.yaml"))
         assert names == [
             "data/fashion_mnist_train.idx",
             "data/fashion_mnist_train.rec",
@@ -84,13 +85,13 @@ class TestPacking:
             sub___dot_rayignore="secret*\n",
             sub__secret_dot_txt="",
         )
-        names, _ = sent(config.load_experiment(there / "e.yaml"))
+        names, _ = sent(loading.load_experiment(there / "e.yaml"))
         assert not [name for name in names if name.startswith((".git/", "env", "other", "__pyc", "runs", "a.log"))]
         assert "sub/secret.txt" not in names
         assert "nets.py" in names
 
     def test_ignored_data_that_is_named_travels(self, tmp_path: Path) -> None:
-        names, _ = sent(config.load_experiment(folder(tmp_path, _dot_gitignore="data/\n") / "e.yaml"))
+        names, _ = sent(loading.load_experiment(folder(tmp_path, _dot_gitignore="data/\n") / "e.yaml"))
         assert "data/fashion_mnist_train.rec" in names
 
     def test_data_elsewhere_becomes_absolute(self, tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ class TestPacking:
         other = tmp_path / "two" / "t.rec"
         other.parent.mkdir()
         other.write_bytes(b"x")
-        experiment = config.load_experiment(
+        experiment = loading.load_experiment(
             there / "e.yaml",
             {"data.train": ["../two/t.rec", "data/fashion_mnist_train.rec"], "data.validation": "s3://bucket/v.rec"},
         )
@@ -111,7 +112,7 @@ class TestPacking:
         there = folder(tmp_path, model_dot_bin=os.urandom(300_000), small_dot_bin=os.urandom(1000))
         with (
             pytest.raises(ExperimentError) as error,
-            packing.pack(config.load_experiment(there / "e.yaml"), {}, limit_bytes=200_000),
+            packing.pack(loading.load_experiment(there / "e.yaml"), {}, limit_bytes=200_000),
         ):
             pass
         lines = str(error.value).splitlines()
@@ -121,7 +122,7 @@ class TestPacking:
 
     def test_large_data_stays_where_the_cluster_is_this_machine(self, tmp_path: Path) -> None:
         there = folder(tmp_path, data__fashion_mnist_train_dot_rec=os.urandom(300_000))
-        experiment = config.load_experiment(there / "e.yaml")
+        experiment = loading.load_experiment(there / "e.yaml")
         with pytest.raises(ExperimentError, match=r"every node can read"):
             sent(experiment, limit_bytes=200_000)
         names, written = sent(experiment, limit_bytes=200_000, data_stays=True)
@@ -132,7 +133,7 @@ class TestPacking:
         )
 
     def test_nothing_is_left_of_the_parcel(self, tmp_path: Path) -> None:
-        with packing.pack(config.load_experiment(folder(tmp_path) / "e.yaml"), {}) as parcel:
+        with packing.pack(loading.load_experiment(folder(tmp_path) / "e.yaml"), {}) as parcel:
             assert os.path.getsize(parcel.path) == parcel.size
         assert not os.path.exists(os.path.dirname(parcel.path))
 
@@ -282,7 +283,7 @@ class TestView:
         assert View.from_dict(raw).trials[0].epochs == 1
 
     @pytest.mark.parametrize(
-        ("written", "status", "state"),
+        ("written", "job_status", "state"),
         [
             ("pending", "PENDING", "pending"),
             ("pending", "RUNNING", "starting"),
@@ -295,8 +296,10 @@ class TestView:
             ("interrupted", "STOPPED", "interrupted"),
         ],
     )
-    def test_joined(self, written: str, status: str, state: str) -> None:
-        found = look.joined(View("r", state=written, error="own" if written == "failed" else ""), status, "of Ray")
+    def test_joined(self, written: str, job_status: str, state: str) -> None:
+        found = status.joined(
+            View("r", state=written, error="own" if written == "failed" else ""), job_status, "of Ray"
+        )
         assert found.state == state
         assert found.error == ("own" if written == "failed" else "of Ray" if state == "failed" else "")
 
@@ -371,15 +374,15 @@ class FakeClient:
         return self.whole
 
 
-def fake_head(client: Any) -> Head:
-    made = Head.__new__(Head)
+def fake_head(client: Any) -> Dashboard:
+    made = Dashboard.__new__(Dashboard)
     made._client, made.address, made.is_here = client, "http://head:8265", False
     return made
 
 
 class TestHead:
     def test_follow_goes_on_where_it_broke(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(head, "RETRY_S", 0.0)
+        monkeypatch.setattr(dashboard, "RETRY_S", 0.0)
         client = FakeClient("one\ntwo\nthree\nend\n", [["one\n", "tw"], None, ["one\ntwo\n", "thr"], ["one\n"]])
         assert "".join(fake_head(client).follow("r")) == client.whole
 
@@ -388,8 +391,8 @@ class TestHead:
             def get_job_info(self, run_id: str) -> Any:
                 raise ConnectionError("refused")
 
-        monkeypatch.setattr(head, "RETRY_S", 0.0)
-        monkeypatch.setattr(head, "UNREACHABLE_S", 0.0)
+        monkeypatch.setattr(dashboard, "RETRY_S", 0.0)
+        monkeypatch.setattr(dashboard, "UNREACHABLE_S", 0.0)
         with pytest.raises(JobError, match=r"http://head:8265 has not answered for 0 s\. The job goes on"):
             list(fake_head(Gone("", [["a"], ["b"]])).follow("r"))
 
@@ -403,25 +406,25 @@ class TestHead:
 
     def test_nobody_there(self) -> None:
         with pytest.raises(JobError, match=r"no Ray dashboard answers at http://127\.0\.0\.1:9.*ray dashboard"):
-            head.find("http://127.0.0.1:9")
+            dashboard.find("http://127.0.0.1:9")
         with pytest.raises(JobError, match=r"no Ray dashboard answers at 127\.0\.0\.1:9"):
-            head.find("127.0.0.1:9")
+            dashboard.find("127.0.0.1:9")
 
     def test_no_cluster_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
         monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-        assert head.find(None) is None
+        assert dashboard.find(None) is None
         (tmp_path / "ray").mkdir()
         (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")  # one that was killed
-        assert head.find("auto") is None
+        assert dashboard.find("auto") is None
 
     def test_relative_storage_path_of_another_machine(self) -> None:
         with pytest.raises(ExperimentError, match="--storage-path runs is relative"):
-            head.check_storage(fake_head(None), "runs")
+            dashboard.check_storage(fake_head(None), "runs")
         for path in (None, "/nfs/runs", "~/runs", "s3://bucket/runs"):
-            head.check_storage(fake_head(None), path)
+            dashboard.check_storage(fake_head(None), path)
 
 
 class TestCommandLine:

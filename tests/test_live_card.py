@@ -11,7 +11,7 @@ import pytest
 
 from raymx.jobs import live
 from raymx.jobs.live import LiveCard
-from raymx.jobs.view import TrialView, View
+from raymx.results.view import TrialView, View
 
 VIEW = View("tiny_1", "tiny", "running", metric="validation_accuracy", trials=(TrialView("t_00000", epochs=4),))
 OVER = replace(VIEW, state="finished")
@@ -111,7 +111,7 @@ CELLS = (
 import math, sys, threading
 from raymx.jobs.live import LiveCard
 assert "ray" not in sys.modules and "mxnet" not in sys.modules
-from raymx.jobs.view import TrialView, View
+from raymx.results.view import TrialView, View
 step, gone_on = [0], threading.Event()
 def look():
     step[0] += gone_on.is_set()

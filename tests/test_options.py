@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from raymx.cli.options import RESUME_NEWEST, overrides, parser
 from raymx.errors import ExperimentError
-from raymx.options import RESUME_NEWEST, overrides, parser
 
 
 def given(*arguments: str) -> dict[str, object]:

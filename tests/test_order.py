@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raymx.data.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
+from raymx.data.pipeline.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
 
 SIZES = [(392, 50), (392, 392), (1, 8), (100, 7), (64, 64), (65, 64)]
 WORKERS = [1, 2, 3, 5, 8]

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymx.data.listing import split
-from raymx.data.pack import pack_arrays
-from raymx.data.recordio import Record, read_payload, unpack
+from raymx.data.recordio.record import Record, read_payload, unpack
+from raymx.data.tools.listing import split
+from raymx.data.tools.packing import pack_arrays
 from raymx.errors import DataError
 from raymx.pack import main
 

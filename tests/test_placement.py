@@ -16,8 +16,8 @@ from raymx.cluster.placement import (
     plan,
     with_data_cpus,
 )
-from raymx.config import Experiment, parse_experiment
 from raymx.errors import PlacementError
+from raymx.experiment.loading import Experiment, parse_experiment
 
 ELASTIC = {"min": 2, "max": 8}
 

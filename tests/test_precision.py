@@ -15,18 +15,18 @@ import pytest
 from conftest import EXPERIMENTS, TrialByHand
 from mxnet import gluon
 
-from raymx.config import Experiment, parse_experiment
-from raymx.data.recordio import RecordIOWriter, read_payload, scan
+from raymx.checkpoint.files import Saved
+from raymx.checkpoint.masters import with_masters
+from raymx.data.recordio.record import RecordIOWriter, read_payload, scan
 from raymx.errors import TrainingError
+from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.kvstore import loss_scale
+from raymx.kvstore.loss_scale import FIRST, GROW_AFTER, MOST, MOST_IN_A_ROW, LossScale
 from raymx.kvstore.overflow import all_finite
+from raymx.kvstore.schedule import Schedule
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.trainer import StoreSettings, Trainer
-from raymx.training import scaling
-from raymx.training.checkpoint import Saved
-from raymx.training.masters import with_masters
 from raymx.training.precision import require_avx512
-from raymx.training.scaling import FIRST, GROW_AFTER, MOST, MOST_IN_A_ROW, LossScale
-from raymx.training.schedule import Schedule
 
 TESTS = Path(__file__).parent
 HAS_AVX512 = " avx512bw" in Path("/proc/cpuinfo").read_text()
@@ -37,7 +37,7 @@ ON_RAY = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_a_dynamic_scale_is_halved_by_an_overflow_and_doubled_after_many_good_steps() -> None:
-    scale = scaling.loss_scale("dynamic", {})
+    scale = loss_scale.loss_scale("dynamic", {})
     assert scale == LossScale(FIRST, dynamic=True)
     for overflow in (True, False, True):
         scale.step_done(overflow)
@@ -53,15 +53,15 @@ def test_a_dynamic_scale_is_halved_by_an_overflow_and_doubled_after_many_good_st
 
 
 def test_a_fixed_scale_stays() -> None:
-    scale = scaling.loss_scale(128, {"loss_scale.value": 4.0})
+    scale = loss_scale.loss_scale(128, {"loss_scale.value": 4.0})
     scale.step_done(True)
     assert (scale.value, scale.skipped, scale.state()) == (128.0, 1, {})
-    assert scaling.loss_scale(None, {}) is None
+    assert loss_scale.loss_scale(None, {}) is None
 
 
 @pytest.mark.parametrize(("setting", "fix"), [("dynamic", "lower training.base_lr"), (128, "or make it dynamic")])
 def test_a_run_that_only_skips_ends(setting: Any, fix: str) -> None:
-    scale = scaling.loss_scale(setting, {})
+    scale = loss_scale.loss_scale(setting, {})
     for _ in range(MOST_IN_A_ROW - 1):
         scale.step_done(True)
     scale.step_done(False)
@@ -73,7 +73,7 @@ def test_a_run_that_only_skips_ends(setting: Any, fix: str) -> None:
 
 def test_a_dynamic_scale_goes_on_from_a_checkpoint() -> None:
     scale = LossScale(1024.0, dynamic=True, good_steps=7, skipped=3)
-    assert scaling.loss_scale("dynamic", scale.state()) == LossScale(1024.0, dynamic=True, good_steps=7)
+    assert loss_scale.loss_scale("dynamic", scale.state()) == LossScale(1024.0, dynamic=True, good_steps=7)
 
 
 def test_all_finite_looks_at_arrays_of_all_types() -> None:
@@ -131,7 +131,7 @@ COMPRESSED = {"store": "device", "compression": {"type": "2bit", "threshold": 0.
 def test_a_scale_changes_no_update_and_a_skipped_step_changes_nothing(dynamic: bool, options: dict[str, Any]) -> None:
     """Adam counts updates, keeps two moments, and its steps do not shrink with its gradients."""
     expected = after_steps([0.6, -0.2, 1.5, 0.3], None, on_store=not dynamic, **options)
-    scale = scaling.loss_scale("dynamic" if dynamic else 128, {})
+    scale = loss_scale.loss_scale("dynamic" if dynamic else 128, {})
     found = after_steps([0.6, np.inf, -0.2, np.nan, 1.5, 0.3], scale, on_store=not dynamic, **options)
     np.testing.assert_array_equal(found, expected)
     assert np.abs(expected - 1).max() > 0.1

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raymx.data import reading
-from raymx.data.files import open_reader
-from raymx.data.recordio import (
+from raymx.data.recordio import reading
+from raymx.data.recordio.record import (
     DamagedRecord,
     RecordIOWriter,
     index_of,
@@ -25,6 +24,7 @@ from raymx.data.recordio import (
     unpack,
 )
 from raymx.errors import DataError
+from raymx.storage import open_reader
 
 MAGIC = bytes.fromhex("0a23d7ce")
 OTHERS_FILES = Path(__file__).parents[2] / "shared" / "data" / "recordio"

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raymx.data import labels
-from raymx.data.recordio import DamagedRecord, RecordIOWriter, pack
-from raymx.data.records import RecordSet
+from raymx.data.recordio import labels
+from raymx.data.recordio.record import DamagedRecord, RecordIOWriter, pack
+from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
 
 MAGIC = bytes.fromhex("0a23d7ce")

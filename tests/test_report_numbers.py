@@ -14,10 +14,10 @@ import pyarrow.parquet
 import pytest
 from test_report import COMPRESSION, DTYPE, built, found_in
 
-from raymx.report.cells import pareto
-from raymx.report.figures import elapsed
+from raymx.report.cell_summaries import pareto
+from raymx.report.intervals import interval, margin, pooled_sd, quantile, ratio_interval
+from raymx.report.measures import elapsed
 from raymx.report.model import Objective, Trial
-from raymx.report.student import interval, margin, pooled_sd, quantile, ratio_interval
 
 T_975 = {1: 12.706205, 2: 4.302653, 4: 2.776445, 6: 2.446912, 10: 2.228139, 30: 2.042272, 100: 1.983972}
 """Student's t for 95 %, by degrees of freedom, from a printed table."""
@@ -90,7 +90,7 @@ def speed_of(trial: Mapping[str, Any]) -> float:
 def cells_of(
     table: Sequence[Mapping[str, Any]], state: Sequence[str]
 ) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """Trials in one of the states, by their settings."""
+    """TrialRecords in one of the states, by their settings."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for trial in table:
         if trial["state"] in state:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from conftest import EXPERIMENTS
 
-from raymx import results
-from raymx.cells import Prepared
 from raymx.cluster import placement
-from raymx.config import Experiment, load_experiment
-from raymx.display import Display, live_line, row_line
+from raymx.driver.display import Display, live_line, row_line
 from raymx.errors import ExperimentError, TrainingError
+from raymx.experiment.loading import Experiment, load_experiment
+from raymx.results import run_folder
+from raymx.sweep.plan import RunPlan
 
 
 def experiment(**overrides: Any) -> Experiment:
@@ -25,16 +25,16 @@ def experiment(**overrides: Any) -> Experiment:
 
 
 def make_run(storage: Path, folder: str, **overrides: Any) -> str:
-    results.record(str(storage), folder, experiment(**overrides))
+    run_folder.record(str(storage), folder, experiment(**overrides))
     return str(storage / folder)
 
 
 def test_a_run_reads_back_as_what_it_was(tmp_path: Path) -> None:
     path = make_run(tmp_path, "fashion_mnist_2026-01-02_03-04-05", training__base_lr=0.3)
-    assert results.experiment_of(path) == experiment(training__base_lr=0.3)
-    results.check_same(experiment(training__base_lr=0.3), path)
+    assert run_folder.experiment_of(path) == experiment(training__base_lr=0.3)
+    run_folder.check_same(experiment(training__base_lr=0.3), path)
     with pytest.raises(ExperimentError, match=r"training.base_lr was 0.3 and is 0.05"):
-        results.check_same(experiment(), path)
+        run_folder.check_same(experiment(), path)
 
 
 def test_the_newest_run_is_of_the_same_experiment(tmp_path: Path) -> None:
@@ -45,19 +45,19 @@ def test_the_newest_run_is_of_the_same_experiment(tmp_path: Path) -> None:
     ):
         make_run(tmp_path, folder)
     (tmp_path / "fashion_mnist_2028-01-01_00-00-00").mkdir()  # not a run
-    assert results.newest_run(str(tmp_path), "fashion_mnist").endswith("03-04-06")
+    assert run_folder.newest_run(str(tmp_path), "fashion_mnist").endswith("03-04-06")
     with pytest.raises(ExperimentError, match="no run of other is in"):
-        results.newest_run(str(tmp_path), "other")
+        run_folder.newest_run(str(tmp_path), "other")
 
 
 def test_two_runs_in_one_second_have_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results.time, "strftime", lambda _: "2026-01-02_03-04-05")
-    first = results.new_folder(str(tmp_path), experiment())
+    monkeypatch.setattr(run_folder.time, "strftime", lambda _: "2026-01-02_03-04-05")
+    first = run_folder.new_folder(str(tmp_path), experiment())
     make_run(tmp_path, first)
-    second = results.new_folder(str(tmp_path), experiment())
+    second = run_folder.new_folder(str(tmp_path), experiment())
     assert first != second
     make_run(tmp_path, second)
-    assert results.newest_run(str(tmp_path), "fashion_mnist") == str(tmp_path / second)
+    assert run_folder.newest_run(str(tmp_path), "fashion_mnist") == str(tmp_path / second)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_two_runs_in_one_second_have_two_folders(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_the_metric_that_checkpoints_are_kept_by(overrides: dict[str, Any], expected: tuple[str, str]) -> None:
-    assert results.best_metric(experiment(**overrides)) == expected
+    assert run_folder.best_metric(experiment(**overrides)) == expected
 
 
 def test_the_root_of_a_wrapped_error() -> None:
@@ -80,13 +80,13 @@ def test_the_root_of_a_wrapped_error() -> None:
             super().__init__("a long traceback")
             self.cause = cause
 
-    assert str(results.root_cause(Wrapped(TrainingError("short")))) == "short"
-    assert results.root_cause(None) is None
-    assert "boom" in str(results.root_cause(RuntimeError("boom")))
+    assert str(run_folder.root_cause(Wrapped(TrainingError("short")))) == "short"
+    assert run_folder.root_cause(None) is None
+    assert "boom" in str(run_folder.root_cause(RuntimeError("boom")))
 
 
 def test_json_has_no_nan() -> None:
-    assert json.loads(results.as_json({"a": math.nan, "b": [1.5, math.inf], "c": object})) | {"c": 0} == {
+    assert json.loads(run_folder.as_json({"a": math.nan, "b": [1.5, math.inf], "c": object})) | {"c": 0} == {
         "a": None,
         "b": [1.5, None],
         "c": 0,
@@ -126,7 +126,7 @@ class Terminal(io.StringIO):
 def test_only_a_terminal_is_redrawn(stream: io.StringIO) -> None:
     display = Display(stream)
     wanted = experiment()
-    display.head(Prepared(wanted, 0, (), placement.plan(wanted, 0), 1, 0.0), "started Ray")
+    display.head(RunPlan(wanted, 0, (), placement.plan(wanted, 0), 1, 0.0), "started Ray")
     display.progress("a", {"phase": "training", "epoch": 0, "step": 12, "steps": 48})
     display.row(ROW)
     display.warnings(["once", "once"])
@@ -145,7 +145,7 @@ def test_the_end_without_a_metric(state: str) -> None:
 
 
 def test_a_summary_without_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "_hardware", list)
+    monkeypatch.setattr(run_folder, "_hardware", list)
     nothing = SimpleNamespace(metrics_dataframe=None, metrics=None, checkpoint=None, error=None, path="/t")
-    found = results.summary(experiment(), nothing, "failed", None, 0.0)
+    found = run_folder.summary(experiment(), nothing, "failed", None, 0.0)
     assert (found["best"], found["parameters"], found["final"]) == ({}, None, {})

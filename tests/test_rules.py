@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from raymx import rules
-from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError
+from raymx.experiment import rules
+from raymx.experiment.loading import Experiment, parse_experiment
 
 
 def experiment(**overrides: Any) -> Experiment:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raymx.data import load, scan
-from raymx.data.recordio import DamagedRecord, FileIndex, RecordIOWriter, iter_payloads, read_payload
+from raymx.data.recordio import load, scan
+from raymx.data.recordio.record import DamagedRecord, FileIndex, RecordIOWriter, iter_payloads, read_payload
 from raymx.errors import DataError
 
 MAGIC = bytes.fromhex("0a23d7ce")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from raymx.config import Experiment, parse_experiment
-from raymx.sizing import sized
-from raymx.training.schedule import Schedule, from_experiment
+from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.sizing import sized
+from raymx.kvstore.schedule import Schedule, from_experiment
 
 
 def experiment(kvstore: str = "auto", workers: int = 1, **training: Any) -> Experiment:

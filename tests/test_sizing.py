@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from raymx import results, rules
-from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError
-from raymx.sizing import RESUME_MAY_CHANGE, resume_problems, sized
+from raymx.experiment import rules
+from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.sizing import RESUME_MAY_CHANGE, resume_problems, sized
+from raymx.results import run_folder
 
 ELASTIC = {"resources__workers": {"min": 2, "max": 8}}
 GROWING = ELASTIC | {"resources__on_resize": "keep_per_worker"}
@@ -143,10 +144,10 @@ def test_everything_else_must_be_as_it_was(before: dict[str, Any], now: dict[str
 
 
 def test_a_refused_resume_says_what_may_change(tmp_path: Path) -> None:
-    results.record(str(tmp_path), "run", experiment())
-    results.check_same(experiment(**FREE), str(tmp_path / "run"))
+    run_folder.record(str(tmp_path), "run", experiment())
+    run_folder.check_same(experiment(**FREE), str(tmp_path / "run"))
     with pytest.raises(ExperimentError) as error:
-        results.check_same(experiment(training__seed=2, training__epochs=2), str(tmp_path / "run"))
+        run_folder.check_same(experiment(training__seed=2, training__epochs=2), str(tmp_path / "run"))
     text = str(error.value)
     assert text.splitlines()[1:3] == ["  training.epochs was 1 and is 2", "  training.seed was 1 and is 2"]
     assert text.endswith(f"start a new run; only {', '.join(RESUME_MAY_CHANGE)} may change")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from raymx.config import Experiment, parse_experiment
 from raymx.errors import ExperimentError
-from raymx.space import Space, experiment_of, in_words, label, trial_config
+from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.sweep.space import Space, experiment_of, in_words, label, trial_config
 
 TWO_BIT = {"type": "2bit", "threshold": 0.5}
 
@@ -94,7 +94,7 @@ def test_an_experiment_of_a_point() -> None:
 
 
 def test_batch_lr_moves_both() -> None:
-    from raymx.rules import batch_factor
+    from raymx.experiment.rules import batch_factor
 
     space = Space(experiment({"batch_lr": grid(64, 128)}))
     made = space.at({"batch_lr": "128"})

@@ -17,18 +17,18 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from raymx.data import decoding as decoding_module
-from raymx.data import stream
-from raymx.data.batch import Batch
-from raymx.data.decoding import Decoding
-from raymx.data.head import decode_here
-from raymx.data.image import Pixels
-from raymx.data.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
-from raymx.data.recordio import RecordIOWriter, pack
-from raymx.data.records import RecordSet
-from raymx.data.stream import batches
+from raymx.data.pipeline import decoding as decoding_module
+from raymx.data.pipeline import stream
+from raymx.data.pipeline.batch import Batch
+from raymx.data.pipeline.decoding import Decoding
+from raymx.data.pipeline.image import Pixels
+from raymx.data.pipeline.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
+from raymx.data.pipeline.stream import batches
+from raymx.data.pipeline.warmup import decode_here
+from raymx.data.recordio.record import RecordIOWriter, pack
+from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
-from raymx.schema import Augment
+from raymx.experiment.schema import Augment
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
 PIXELS = Pixels((1, 8, 8))

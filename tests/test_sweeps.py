@@ -18,7 +18,7 @@ import yaml
 from conftest import EXPERIMENTS, long_form
 from test_run import ROLES, Command, the_run, wait_until
 
-from raymx.data.pack import pack_arrays
+from raymx.data.tools.packing import pack_arrays
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 

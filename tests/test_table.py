@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raymx.config import parse_experiment
-from raymx.table import Board, as_html, as_rich, duration
-from raymx.trials import Record
+from raymx.driver.sweep_display import Leaderboard, as_html, as_rich, duration
+from raymx.experiment.loading import parse_experiment
+from raymx.sweep.trial_records import TrialRecord
 
 NOW = 1000.0
 EXPERIMENT = parse_experiment(
@@ -26,26 +26,28 @@ EXPERIMENT = parse_experiment(
 )
 
 
-def record(trial_id: str, **changes: Any) -> Record:
-    return replace(Record(trial_id, 0, 0, {"precision.dtype": "<b>"}, EXPERIMENT, 3.0, 0.0).begun(NOW - 40), **changes)
+def record(trial_id: str, **changes: Any) -> TrialRecord:
+    return replace(
+        TrialRecord(trial_id, 0, 0, {"precision.dtype": "<b>"}, EXPERIMENT, 3.0, 0.0).begun(NOW - 40), **changes
+    )
 
 
-def ended(trial_id: str, wall_s: float, **changes: Any) -> Record:
+def ended(trial_id: str, wall_s: float, **changes: Any) -> TrialRecord:
     return record(trial_id, state="finished", ended=NOW, wall_s=wall_s, since=None, **changes)
 
 
-def board(**changes: Any) -> Board:
-    return Board("validation_accuracy", 1, planned=4, at_once=1, classes=10, **changes)
+def leaderboard(**changes: Any) -> Leaderboard:
+    return Leaderboard("validation_accuracy", 1, planned=4, at_once=1, classes=10, **changes)
 
 
-def text_of(shown: Board) -> str:
+def text_of(shown: Leaderboard) -> str:
     console = Console(file=io.StringIO(), width=150)
     console.print(as_rich(shown, NOW))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_trials_and_what_is_left() -> None:
-    shown = board()
+    shown = leaderboard()
     shown.trial(ended("t_00000", 80.0))
     shown.trial(record("t_00001"))
     shown.row({"trial_id": "t_00000", "epoch": 4, "samples_per_sec": 1234.0, "validation_accuracy": 0.5})
@@ -61,7 +63,7 @@ def test_trials_and_what_is_left() -> None:
 
 def test_the_best_value_counts_by_mode() -> None:
     for sign, best in ((1, 0.7), (-1, 0.3)):
-        shown = Board("x", sign, 1, 1)
+        shown = Leaderboard("x", sign, 1, 1)
         shown.trial(record("a"))
         for value in (0.5, math.nan, 0.7, 0.3):
             shown.row({"trial_id": "a", "epoch": 1, "x": value})
@@ -78,14 +80,14 @@ def test_the_best_value_counts_by_mode() -> None:
     ],
 )
 def test_flags(row: dict[str, float], flag: str) -> None:
-    shown = board()
+    shown = leaderboard()
     shown.trial(record("a"))
     shown.row({"trial_id": "a", "epoch": 1, **row})
     assert shown.lines["a"].flag == flag
 
 
 def test_a_trial_far_slower_than_its_twins() -> None:
-    shown = board()
+    shown = leaderboard()
     for name, speed in (("a", 1000.0), ("b", 1050.0), ("c", 500.0)):
         shown.trial(ended(name, 10.0))
         shown.row({"trial_id": name, "epoch": 1, "samples_per_sec": speed})
@@ -93,7 +95,7 @@ def test_a_trial_far_slower_than_its_twins() -> None:
 
 
 def test_many_trials_fit() -> None:
-    shown = board()
+    shown = leaderboard()
     for number in range(200):
         shown.trial(ended(f"t_{number:05}", 1.0))
     text = text_of(shown)
@@ -102,7 +104,7 @@ def test_many_trials_fit() -> None:
 
 
 def test_html_is_escaped() -> None:
-    shown = board()
+    shown = leaderboard()
     shown.trial(record("a"))
     page = as_html(shown, NOW)
     assert "&lt;b&gt;" in page

@@ -21,10 +21,10 @@ import pytest
 from conftest import EXPERIMENTS
 from ray import tune
 
-from raymx import tracking
-from raymx.config import Experiment, load_experiment
 from raymx.errors import ExperimentError
-from raymx.space import trial_config
+from raymx.experiment.loading import Experiment, load_experiment
+from raymx.sweep.space import trial_config
+from raymx.tracking import settings
 
 
 def experiment_with(**trackers: str) -> Experiment:
@@ -45,7 +45,7 @@ def config_of(experiment: Experiment, axes: Any = None, cell: int = 0, repeat: i
 
 def test_parameters_are_the_axes_and_the_main_settings() -> None:
     axes = {"kvstore.compression": "2bit 0.5", "training.base_lr": 0.031}
-    found = tracking.parameters(config_of(experiment_with(), axes=axes, cell=4, repeat=1))
+    found = settings.parameters(config_of(experiment_with(), axes=axes, cell=4, repeat=1))
     assert {**found, **axes, "cell": 4, "repeat": 1} == found
     assert found["training.optimizer.name"] == "sgd"
     assert found["resources.workers"] == 2
@@ -55,7 +55,7 @@ def test_parameters_are_the_axes_and_the_main_settings() -> None:
 
 def test_parameters_of_an_elastic_run_are_flat() -> None:
     experiment = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"resources.workers": {"min": 2, "max": 4}})
-    assert tracking.parameters(config_of(experiment))["resources.workers"] == "{'min': 2, 'max': 4}"
+    assert settings.parameters(config_of(experiment))["resources.workers"] == "{'min': 2, 'max': 4}"
 
 
 def test_metrics_are_the_numbers_of_a_row() -> None:
@@ -71,7 +71,7 @@ def test_metrics_are_the_numbers_of_a_row() -> None:
         "pid": 77,
         "loss_scale": None,
     }
-    found = tracking.metrics(row)
+    found = settings.metrics(row)
     assert math.isnan(found.pop("train_loss"))
     assert found == {"epoch": 1.0, "samples_per_sec": 8.0, "steps": 3.0}
 
@@ -80,17 +80,17 @@ def test_a_relative_sqlite_path_starts_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert tracking.mlflow_uri("sqlite:///runs/mlflow.db") == f"sqlite:///{tmp_path}/runs/mlflow.db"
-    assert tracking.mlflow_uri(f"sqlite:///{tmp_path}/a.db") == f"sqlite:///{tmp_path}/a.db"
-    assert tracking.mlflow_uri("https://host/x") == "https://host/x"
+    assert settings.mlflow_uri("sqlite:///runs/mlflow.db") == f"sqlite:///{tmp_path}/runs/mlflow.db"
+    assert settings.mlflow_uri(f"sqlite:///{tmp_path}/a.db") == f"sqlite:///{tmp_path}/a.db"
+    assert settings.mlflow_uri("https://host/x") == "https://host/x"
 
 
 # What is refused
 
 
 def test_without_trackers_nothing_is_needed() -> None:
-    tracking.check(experiment_with())
-    assert tracking.callbacks(experiment_with(), "run") == []
+    settings.check(experiment_with())
+    assert settings.callbacks(experiment_with(), "run") == []
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_package_that_is_missing_is_named(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ExperimentError) as caught:
-        tracking.check(experiment_with(**trackers))
+        settings.check(experiment_with(**trackers))
     ((key, value),) = trackers.items()
     assert str(caught.value) == f'tracking.{key} is "{value}": {said}'
 
@@ -119,7 +119,7 @@ def test_uris_that_cannot_be_are_refused(tmp_path: Path) -> None:
         (f"sqlite:///{tmp_path}/no/mlflow.db", f"the folder {tmp_path}/no does not exist"),
     ):
         with pytest.raises(ExperimentError, match=said):
-            tracking.check(experiment_with(mlflow=uri))
+            settings.check(experiment_with(mlflow=uri))
 
 
 @pytest.fixture
@@ -131,13 +131,13 @@ def silent_port() -> Iterator[int]:
 
 def test_a_server_that_does_not_answer_is_told_soon(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
-    monkeypatch.setattr(tracking, "REACH_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(settings, "REACH_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
     for port, said in ((closed, "Connection refused"), (silent_port, "timed out")):
         began = time.monotonic()
         with pytest.raises(ExperimentError, match=f"127.0.0.1:{port}.*no server answers there .*{said}"):
-            tracking.check(experiment_with(mlflow=f"http://127.0.0.1:{port}"))
+            settings.check(experiment_with(mlflow=f"http://127.0.0.1:{port}"))
         assert time.monotonic() - began < 5
 
 
@@ -153,7 +153,7 @@ def test_a_server_that_wants_a_password_is_there() -> None:
     pytest.importorskip("mlflow")
     with http.server.HTTPServer(("127.0.0.1", 0), _Refuses) as server:
         threading.Thread(target=functools.partial(server.serve_forever, 0.05), daemon=True).start()
-        tracking.check(experiment_with(mlflow=f"http://127.0.0.1:{server.server_port}"))
+        settings.check(experiment_with(mlflow=f"http://127.0.0.1:{server.server_port}"))
         server.shutdown()
 
 
@@ -166,12 +166,12 @@ def test_wandb_needs_a_key_and_its_server(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with pytest.raises(ExperimentError, match=f"there is no key for http://127.0.0.1:{port} here"):
-        tracking.check(experiment_with(wandb="leaves"))
+        settings.check(experiment_with(wandb="leaves"))
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login user password not-a-real-key\n")
     with pytest.raises(ExperimentError, match=rf"127.0.0.1:{port} does not answer \(.*Connection refused"):
-        tracking.check(experiment_with(wandb="leaves"))
+        settings.check(experiment_with(wandb="leaves"))
     monkeypatch.setenv("WANDB_MODE", "offline")
-    tracking.check(experiment_with(wandb="leaves"))
+    settings.check(experiment_with(wandb="leaves"))
 
 
 # MLflow, with a trial of a test's own making: no Ray runs
@@ -190,7 +190,7 @@ def trial_with(trial_id: str = "ab12c_00003", **more: Any) -> Any:
 
 
 def mlflow_callback(uri: str, state: Any = None) -> Any:
-    (callback,) = tracking.callbacks(experiment_with(mlflow=uri), "fashion_mnist_2026")
+    (callback,) = settings.callbacks(experiment_with(mlflow=uri), "fashion_mnist_2026")
     callback.setup()
     if state:
         callback.set_state(state)
@@ -200,7 +200,7 @@ def mlflow_callback(uri: str, state: Any = None) -> Any:
 def logged(uri: str) -> list[Any]:
     from mlflow import MlflowClient
 
-    client = MlflowClient(tracking.mlflow_uri(uri))
+    client = MlflowClient(settings.mlflow_uri(uri))
     experiment = client.get_experiment_by_name("fashion_mnist")
     return list(client.search_runs([experiment.experiment_id]))
 
@@ -210,7 +210,7 @@ def history(uri: str, run: Any, metric: str) -> list[tuple[int, float]]:
 
     return [
         (point.step, point.value)
-        for point in MlflowClient(tracking.mlflow_uri(uri)).get_metric_history(run.info.run_id, metric)
+        for point in MlflowClient(settings.mlflow_uri(uri)).get_metric_history(run.info.run_id, metric)
     ]
 
 
@@ -244,7 +244,7 @@ def test_what_pbt_changes_is_in_a_tag(store: str) -> None:
 def test_a_server_that_fails_costs_no_row(
     store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from raymx import tracking_callbacks
+    from raymx.tracking import callbacks
 
     callback, trial = mlflow_callback(store), trial_with()
     client_of, down = callback.mlflow_util._get_client, True
@@ -255,7 +255,7 @@ def test_a_server_that_fails_costs_no_row(
         return client_of()
 
     monkeypatch.setattr(callback.mlflow_util, "_get_client", client)
-    monkeypatch.setattr(tracking_callbacks, "RETRY_S", 0.0)
+    monkeypatch.setattr(callbacks, "RETRY_S", 0.0)
     with caplog.at_level(logging.WARNING, "raymx"):
         callback.log_trial_start(trial)
         callback.log_trial_result(1, trial, row(1))
@@ -263,7 +263,7 @@ def test_a_server_that_fails_costs_no_row(
         callback.log_trial_result(2, trial, row(2))
         callback.log_trial_end(trial)
     assert [record.getMessage() for record in caplog.records if record.name.startswith("raymx")] == [
-        f"MLflow at {tracking.mlflow_uri(store)} fails, and is tried again every 0 s; training goes on: "
+        f"MLflow at {settings.mlflow_uri(store)} fails, and is tried again every 0 s; training goes on: "
         "ConnectionError: the server is away"
     ]
     (run,) = logged(store)
@@ -291,7 +291,7 @@ def test_a_server_that_stays_away_is_told_at_the_end(
 
 def test_a_database_that_cannot_be_used_is_one_error(store: str) -> None:
     Path("mlflow.db").write_bytes(b"no database" * 100)
-    (callback,) = tracking.callbacks(experiment_with(mlflow=store), "run")
+    (callback,) = settings.callbacks(experiment_with(mlflow=store), "run")
     with pytest.raises(ExperimentError, match=r"mlflow is sqlite:.*mlflow.db: .*; correct it, or set it"):
         callback.setup()
 
@@ -340,13 +340,13 @@ def run_stub(tmp_path: Path, callbacks: list[Any], fails: list[bool]) -> Any:
 
 @pytest.mark.ray
 def test_a_sweep_in_mlflow_and_tensorboard(store: str, tmp_path: Path, ray_cluster: None) -> None:
-    results = run_stub(tmp_path, tracking.callbacks(experiment_with(mlflow=store), "fashion_mnist_2026"), [False, True])
+    results = run_stub(tmp_path, settings.callbacks(experiment_with(mlflow=store), "fashion_mnist_2026"), [False, True])
     runs = {run.data.params["fails"]: run for run in logged(store)}
     assert {key: run.info.status for key, run in runs.items()} == {"False": "FINISHED", "True": "FAILED"}
     run = runs["False"]
     assert run.info.run_name.startswith("fashion_mnist_2026/")
     assert run.data.tags["raymx.run"] == "fashion_mnist_2026"
-    assert set(run.data.params) == {"fails", "cell", "repeat", *tracking.MAIN_SETTINGS}
+    assert set(run.data.params) == {"fails", "cell", "repeat", *settings.MAIN_SETTINGS}
     assert history(store, run, "epoch") == [(1, 1.0), (2, 2.0), (3, 3.0)]
     (_, first), (_, second), (_, third) = history(store, run, "train_loss")
     assert (first, math.isnan(second), third) == (1.0, True, pytest.approx(1 / 3))
@@ -377,8 +377,8 @@ def test_a_run_in_wandbs_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
     experiment = experiment_with(wandb="leaves")
-    tracking.check(experiment)
-    (result,) = run_stub(tmp_path, tracking.callbacks(experiment, "fashion_mnist_2026"), [False])
+    settings.check(experiment)
+    (result,) = run_stub(tmp_path, settings.callbacks(experiment, "fashion_mnist_2026"), [False])
     assert not result.error
     (path,) = tmp_path.glob("**/offline-run-*/run-*.wandb")
     content = path.read_bytes()

@@ -17,10 +17,10 @@ import pytest
 from conftest import EXPERIMENTS, TrialByHand
 from ray.exceptions import RayTaskError
 
-from raymx.cluster.answers import check_same_data
-from raymx.config import load_experiment, parse_experiment
-from raymx.data.recordio import RecordIOWriter, pack
+from raymx.data.recordio.record import RecordIOWriter, pack
 from raymx.errors import DataError, KVStoreError, TrainingError
+from raymx.experiment.loading import load_experiment, parse_experiment
+from raymx.trial.requests import check_same_data
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -208,7 +208,7 @@ def test_weights_in_a_layout_of_onednns_own_reach_the_servers(trial: TrialByHand
     [("not_hybrid", "it is a Block and no HybridBlock"), ("breaks_hybrid", "asnumpy"), ("cheats", "differ")],
 )
 def test_a_net_that_cannot_be_hybridized_trains_with_a_warning(trial: TrialByHand, net: str, reason: str) -> None:
-    from raymx.cluster.board import Board
+    from raymx.trial.mailbox import Mailbox
 
     trial.begin(
         with_loop(
@@ -218,7 +218,7 @@ def test_a_net_that_cannot_be_hybridized_trains_with_a_warning(trial: TrialByHan
         )
     )
     assert trial.step()["validation_accuracy"] > 0.2
-    warnings = Board(trial.run_id).read("default")["warnings"]
+    warnings = Mailbox(trial.run_id).read("default")["warnings"]
     assert any("runs without hybridize" in text and reason in text for text in warnings), warnings
 
 
@@ -424,7 +424,7 @@ def test_an_error_of_the_optimizer_in_the_store_of_a_worker_ends_the_trial(trial
 
 
 def test_servers_refuse_commands_from_the_network(trial: TrialByHand, tmp_path: Path) -> None:
-    from raymx.cluster.board import Board
+    from raymx.trial.mailbox import Mailbox
 
     trial.begin(
         with_loop(
@@ -434,7 +434,7 @@ def test_servers_refuse_commands_from_the_network(trial: TrialByHand, tmp_path: 
     )
     assert trial.step()["moved"] == pytest.approx(-0.1)  # the optimizer is the one that came through Ray
     assert not (tmp_path / "executed").exists()
-    assert any("server 0 refused commands [0]" in text for text in Board(trial.run_id).read("default")["warnings"])
+    assert any("server 0 refused commands [0]" in text for text in Mailbox(trial.run_id).read("default")["warnings"])
 
 
 def test_a_pickle_among_the_files_of_a_checkpoint_is_not_opened(trial: TrialByHand, tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def write_records(path: Path, bad: tuple[int, ...] = ()) -> str:
 
 
 def test_bad_records_are_skipped_counted_and_said(trial: TrialByHand, tmp_path: Path) -> None:
-    from raymx.cluster.board import Board
+    from raymx.trial.mailbox import Mailbox
 
     data = {
         "train": write_records(tmp_path / "some.rec", bad=(3, 8)),
@@ -483,7 +483,7 @@ def test_bad_records_are_skipped_counted_and_said(trial: TrialByHand, tmp_path: 
     for row in (trial.step(), trial.step()):
         assert (row["labels"], row["bad_records"], row["width"]) == (sum(range(12)) - 3 - 8, 2, 3)
         assert row["flags"] == 2 * 3  # each worker, each of three steps
-    warnings = Board(trial.run_id).read("default")["warnings"]
+    warnings = Mailbox(trial.run_id).read("default")["warnings"]
     assert sum("bad record" in text and "some.rec" in text for text in warnings) >= 1
 
 

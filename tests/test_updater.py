@@ -11,13 +11,13 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from raymx.checkpoint import files
 from raymx.errors import CheckpointError
+from raymx.experiment.names import OPTIMIZERS
 from raymx.kvstore.optimizer import Updater
+from raymx.kvstore.schedule import Schedule
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState, rekey
-from raymx.names import OPTIMIZERS
-from raymx.training import checkpoint
-from raymx.training.schedule import Schedule
 
 SHAPES = {0: (3, 4), 1: (5, 2)}
 NAMES = {0: "0.weight", 1: "body/1.weight"}
@@ -80,8 +80,8 @@ def _numbers(key: int, step: int, shape: tuple[int, ...]) -> Any:
 
 def through_files(state: OptimizerState, folder: Path) -> OptimizerState:
     """As a checkpoint has it: by structural name, written and read."""
-    checkpoint.write(str(folder), checkpoint.Saved(b"", rekey(state, NAMES), epoch=0, step=3))
-    return rekey(checkpoint.read(str(folder)).optimizer, {name: key for key, name in NAMES.items()})
+    files.write(str(folder), files.Saved(b"", rekey(state, NAMES), epoch=0, step=3))
+    return rekey(files.read(str(folder)).optimizer, {name: key for key, name in NAMES.items()})
 
 
 def same(one: Run, other: Run) -> bool:

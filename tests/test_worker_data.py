@@ -19,17 +19,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymx.config import parse_experiment
-from raymx.data import head, worker
-from raymx.data.batch import Batch
-from raymx.data.decoding import Decoding
-from raymx.data.feed import Stream
-from raymx.data.head import decode_here as stream  # what raymx.data.stream gives, without Ray
-from raymx.data.order import Rows
-from raymx.data.recordio import RecordIOWriter, pack
-from raymx.data.records import RecordSet
-from raymx.data.worker import OpenStream, Share, WorkerData
+from raymx.data.pipeline import warmup, worker_data
+from raymx.data.pipeline.batch import Batch
+from raymx.data.pipeline.decoding import Decoding
+from raymx.data.pipeline.order import Rows
+from raymx.data.pipeline.prefetch import Stream
+from raymx.data.pipeline.warmup import decode_here as stream  # what raymx.data.stream gives, without Ray
+from raymx.data.pipeline.worker_data import OpenStream, Share, WorkerData
+from raymx.data.recordio.record import RecordIOWriter, pack
+from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
+from raymx.experiment.loading import parse_experiment
 
 PNG = cv2.imencode(".png", np.zeros((2, 2, 1), np.uint8))[1].tobytes()
 
@@ -62,7 +62,7 @@ def open_data(
 @pytest.fixture
 def head_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the very first batch are streamed."""
-    monkeypatch.setattr(head, "head_batches", lambda first_s: 1)
+    monkeypatch.setattr(warmup, "head_batches", lambda first_s: 1)
 
 
 def real(batches: Iterator[Batch]) -> list[list[int]]:
@@ -89,7 +89,7 @@ def test_each_record_once_in_the_same_steps_from_any_point(
     counts: list[int], workers: int, batch: int, epoch: int, resume: float, decoded_here: int, order: str, cache: str
 ) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(head, "head_batches", lambda first_s: decoded_here)
+        patch.setattr(warmup, "head_batches", lambda first_s: decoded_here)
         folder = Path(name)
         write(folder, counts)
         options: dict[str, Any] = {"order": order, "cache": cache, "chunk_records": 3, "window_records": 10}
@@ -122,7 +122,7 @@ def test_each_record_once_when_the_batch_changes_within_an_epoch(
     """Generations with other batch sizes and workers, each left after some of its steps, go on from the records done.
     The next epoch is whole again."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(head, "head_batches", lambda first_s: decoded_here)
+        patch.setattr(warmup, "head_batches", lambda first_s: decoded_here)
         folder = Path(name)
         write(folder, [count])
         seen: list[int] = []
@@ -282,8 +282,8 @@ def test_a_stream_is_cut_where_planning_more_would_take_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head_of_one: None
 ) -> None:
     write(tmp_path, [64])
-    monkeypatch.setattr(worker, "STREAM_TASKS", 5)
-    monkeypatch.setattr(worker, "task_batches", lambda *_: 1)
+    monkeypatch.setattr(worker_data, "STREAM_TASKS", 5)
+    monkeypatch.setattr(worker_data, "task_batches", lambda *_: 1)
     opener = Counted()
     train_and_validate(open_data(tmp_path, Share(0, 1, 1), epochs=2, open_stream=opener), 2, 8, validates=False)
     assert opener.opened == [(0, 0, 5), (0, 1, 5), (1, 1, 5)]
@@ -368,7 +368,7 @@ class Late:
 def test_the_first_batches_do_not_wait_for_a_stream(
     tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(head, "head_batches", lambda first_s: 3)
+    monkeypatch.setattr(warmup, "head_batches", lambda first_s: 3)
     write(tmp_path, [64])
     opener = Late()
     data = open_data(tmp_path, Share(0, 1, 1), cache=cache, open_stream=opener)
@@ -388,7 +388,9 @@ def test_a_head_changes_nothing(tmp_path: Path, cache: str, decoded_here: int, m
     write(tmp_path, [10, 13], bad=[4, 17])
     found = []
     for count in (0, decoded_here):
-        monkeypatch.setattr(worker, "decode_head", lambda *what, count=count: (count, islice(stream(*what), count)))
+        monkeypatch.setattr(
+            worker_data, "decode_head", lambda *what, count=count: (count, islice(stream(*what), count))
+        )
         data = open_data(tmp_path, Share(1, 2, 1), cache=cache, on_bad_record="skip", augment={"rand_mirror": True})
         found.append([[*data.train(0, 0)], [*data.train(1, 0)], data.take_skipped()])
         data.close()
@@ -409,8 +411,8 @@ def assert_same(one: Batch, other: Batch) -> None:
 
 def test_only_the_first_epoch_of_a_worker_has_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    decode_head = head.decode_head
-    monkeypatch.setattr(worker, "decode_head", lambda *what: calls.append(1) or decode_head(*what))
+    decode_head = warmup.decode_head
+    monkeypatch.setattr(worker_data, "decode_head", lambda *what: calls.append(1) or decode_head(*what))
     write(tmp_path, [64])
     data = open_data(tmp_path, Share(0, 1, 1))
     for epoch, first in ((1, 5), (0, 0), (2, 0)):
@@ -430,8 +432,8 @@ def test_a_loop_that_validates_first_has_its_stream_started_ahead(tmp_path: Path
 
 
 def test_the_head_is_as_long_as_a_stream_takes_to_start() -> None:
-    assert [head.head_batches(first_s) for first_s in (0.004, 0.2, 0.3, 0.5, 5.0)] == [200, 4, 2, 1, 1]
-    assert head.head_batches(0.0) >= 1
+    assert [warmup.head_batches(first_s) for first_s in (0.004, 0.2, 0.3, 0.5, 5.0)] == [200, 4, 2, 1, 1]
+    assert warmup.head_batches(0.0) >= 1
 
 
 def test_the_head_leaves_opencv_as_it_was(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -446,8 +448,8 @@ def test_nothing_slow_is_imported_before_the_first_batch(tmp_path: Path) -> None
     write(tmp_path, [16])
     program = f"""
 import sys, threading
-from raymx.config import parse_experiment
-from raymx.data.worker import Share, WorkerData
+from raymx.experiment.loading import parse_experiment
+from raymx.data.pipeline.worker_data import Share, WorkerData
 experiment = parse_experiment({{
     "name": "x", "model": {{"net": "alexnet", "classes": 2}}, "training": {{"epochs": 1, "global_batch_size": 8}},
     "data": {{"train": "part*.rec", "image_shape": [1, 2, 2]}}}}, {str(tmp_path)!r})

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError, RayError, RayTaskError
 
-from raymx.cluster.processes import Seat
+from raymx.cluster.processes import Assignment
 from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
 from raymx.training.channel import Event
 
@@ -26,7 +26,7 @@ class Generation:
     number: int
     workers: list[Any]
     servers: list[Any] = field(default_factory=list)
-    seats: dict[int, Seat] = field(default_factory=dict)  # of the workers, by rank
+    assignments: dict[int, Assignment] = field(default_factory=dict)  # of the workers, by rank
     serving: dict[Any, str] = field(default_factory=dict)  # refs that end only when something is wrong
     failures: dict[Any, str] = field(default_factory=dict)  # refs of wait_failure, by the server's name
     loops: dict[int, Any] = field(default_factory=dict)  # refs of run_loop, by rank

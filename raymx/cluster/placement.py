@@ -16,10 +16,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raymx.config import Experiment
 from raymx.errors import PlacementError
-from raymx.rules import is_dist
-from raymx.text import columns, count
+from raymx.experiment.loading import Experiment
+from raymx.experiment.rules import is_dist
+from raymx.text.words import columns, count
 
 CONTROLLER_CPUS = 1.0
 MOST_DATA_CPUS = 8  # of data.cpus: auto

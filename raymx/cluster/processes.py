@@ -1,7 +1,7 @@
-"""The processes of one trial's roles, and a standby for each: started in their seats, promoted, ended.
+"""The processes of one trial's roles, and a standby for each: started in their assignments, promoted, ended.
 
-A seat is a role's place in a bundle. Its process asks for the CPUs and GPUs of the seat; a standby beside it asks for
-none, imports mxnet, and waits. When the first one dies the standby takes its part at once, and the next standby is
+An assignment is one role in one bundle. Its process asks for the CPUs and GPUs of the role; a standby beside it asks
+for none, imports mxnet, and waits. When the first one dies the standby takes its part at once, and the next standby is
 the one that asks for what the bundle has free again.
 """
 
@@ -19,14 +19,14 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from raymx.cluster.placement import Plan
 from raymx.cluster.roles import KVScheduler, Process, Server, Worker
-from raymx.config import Experiment
+from raymx.experiment.loading import Experiment
 from raymx.kvstore import env
 
 _ACTORS: dict[str, Any] = {"worker": Worker, "server": Server, "scheduler": KVScheduler}
 
 
 @dataclass(frozen=True)
-class Seat:
+class Assignment:
     """A role's place: "worker", "server" or "scheduler", number ``index`` of its kind in this group, in a bundle."""
 
     role: str
@@ -36,34 +36,36 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Seats:
-    """The seats of one generation; ``scheduler`` is the KVStore scheduler's, None when the store has no servers."""
+class Assignments:
+    """The assignments of one generation; ``scheduler`` is the KVStore scheduler's, None for a store without servers."""
 
-    workers: tuple[Seat, ...]
-    servers: tuple[Seat, ...] = ()
-    scheduler: Seat | None = None
+    workers: tuple[Assignment, ...]
+    servers: tuple[Assignment, ...] = ()
+    scheduler: Assignment | None = None
 
     @property
-    def all(self) -> tuple[Seat, ...]:
+    def all(self) -> tuple[Assignment, ...]:
         return (*((self.scheduler,) if self.scheduler else ()), *self.servers, *self.workers)
 
 
-def seats(group: PlacementGroup, plan: Plan, slots: Iterable[PlacementGroup] = ()) -> Seats:
-    """The seats of a plan in its placement group, and a worker's in each of the ``slots``."""
-    own = [Seat("worker", i, group, bundle) for i, bundle in enumerate(plan.worker_bundles)]
-    more = [slot_seat(slot) for slot in slots]
-    servers = tuple(Seat("server", i, group, bundle) for i, bundle in enumerate(plan.server_bundles))
-    return Seats((*own, *more), servers, Seat("scheduler", 0, group, plan.controller_bundle) if servers else None)
+def assignments(group: PlacementGroup, plan: Plan, slots: Iterable[PlacementGroup] = ()) -> Assignments:
+    """The assignments of a plan in its placement group, and a worker's in each of the ``slots``."""
+    own = [Assignment("worker", i, group, bundle) for i, bundle in enumerate(plan.worker_bundles)]
+    more = [slot_assignment(slot) for slot in slots]
+    servers = tuple(Assignment("server", i, group, bundle) for i, bundle in enumerate(plan.server_bundles))
+    return Assignments(
+        (*own, *more), servers, Assignment("scheduler", 0, group, plan.controller_bundle) if servers else None
+    )
 
 
-def slot_seat(slot: PlacementGroup) -> Seat:
-    """The one seat of a slot: a worker's."""
-    return Seat("worker", 0, slot, 0)
+def slot_assignment(slot: PlacementGroup) -> Assignment:
+    """The one assignment of a slot: a worker's."""
+    return Assignment("worker", 0, slot, 0)
 
 
 @dataclass
 class _Started:
-    """A process. ``reserves``: it holds its seat's CPUs and GPUs in Ray's books."""
+    """A process. ``reserves``: it holds its assignment's CPUs and GPUs in Ray's books."""
 
     actor: Any
     reserves: bool
@@ -87,14 +89,14 @@ class _Demand:
 
 
 class Processes:
-    """Keeps the processes of the seats that it is told of."""
+    """Keeps the processes of the assignments that it is told of."""
 
     def __init__(self) -> None:
         self._demand: _Demand | None = None
         self._cpus_on_node = 0.0
-        self._serving: dict[Seat, _Started] = {}
-        self._standby: dict[Seat, _Started] = {}
-        self._places: dict[Seat, Any] = {}  # refs: cores and GPUs of a seat's process, for its standby
+        self._serving: dict[Assignment, _Started] = {}
+        self._standby: dict[Assignment, _Started] = {}
+        self._places: dict[Assignment, Any] = {}  # refs: cores and GPUs of a assignment's process, for its standby
 
     def configure(self, experiment: Experiment, gpus: float, plan: Plan) -> None:
         """Say what processes are like from now on; those that were started otherwise are ended."""
@@ -113,76 +115,78 @@ class Processes:
         self._demand = demand
         self._cpus_on_node = sum(bundle.get("CPU", 0) for bundle in plan.bundles)
 
-    def actor(self, seat: Seat) -> Any:
-        return self._serving[seat].actor
+    def actor(self, assignment: Assignment) -> Any:
+        return self._serving[assignment].actor
 
-    def start(self, wanted: Iterable[Seat], *, ahead: bool = False) -> None:
-        """Have a process in every wanted seat, the standby where there is one; do not wait for imports of mxnet.
+    def start(self, wanted: Iterable[Assignment], *, ahead: bool = False) -> None:
+        """Have a process in every wanted assignment, the standby where there is one; do not wait for imports of mxnet.
 
         ``ahead``: nobody waits for them, and they may import more.
         """
-        for seat in wanted:
-            if seat not in self._serving:
+        for assignment in wanted:
+            if assignment not in self._serving:
                 # A standby that still imports is further than a new process.
-                self._serving[seat] = (
-                    self._standby.pop(seat)
-                    if seat in self._standby
-                    else self._start(seat, self._is_free(seat), ahead=ahead)
+                self._serving[assignment] = (
+                    self._standby.pop(assignment)
+                    if assignment in self._standby
+                    else self._start(assignment, self._is_free(assignment), ahead=ahead)
                 )
 
-    def keep(self, wanted: Iterable[Seat]) -> None:
-        """End the processes, and the standbys, of all seats but these."""
+    def keep(self, wanted: Iterable[Assignment]) -> None:
+        """End the processes, and the standbys, of all assignments but these."""
         self.drop({*self._serving, *self._standby} - set(wanted))
 
-    def drop(self, unwanted: Iterable[Seat]) -> None:
-        """End the processes, and the standbys, of these seats."""
-        for seat in unwanted:
-            self._end(self._serving, seat)
-            self._end(self._standby, seat)
+    def drop(self, unwanted: Iterable[Assignment]) -> None:
+        """End the processes, and the standbys, of these assignments."""
+        for assignment in unwanted:
+            self._end(self._serving, assignment)
+            self._end(self._standby, assignment)
 
-    def ready(self, seat: Seat) -> bool:
-        """Whether the seat's process has imported mxnet."""
-        return seat in self._serving and self._serving[seat].is_ready
+    def ready(self, assignment: Assignment) -> bool:
+        """Whether the assignment's process has imported mxnet."""
+        return assignment in self._serving and self._serving[assignment].is_ready
 
     # Standbys
 
-    def add_standby(self, wanted: Iterable[Seat]) -> bool:
+    def add_standby(self, wanted: Iterable[Assignment]) -> bool:
         """Start one standby that is missing, unless one is still importing; whether all of them are ready.
 
         One at a time, so that training goes on beside it.
         """
-        for seat in wanted:
-            if seat in self._standby and not self._standby[seat].is_ready:
+        for assignment in wanted:
+            if assignment in self._standby and not self._standby[assignment].is_ready:
                 return False
-            if seat not in self._standby and seat in self._serving:
-                place = self._place_of(seat)
+            if assignment not in self._standby and assignment in self._serving:
+                place = self._place_of(assignment)
                 if place is not None:
-                    self._standby[seat] = self._start(seat, self._is_free(seat), ahead=True, standby=True, **place)
+                    self._standby[assignment] = self._start(
+                        assignment, self._is_free(assignment), ahead=True, standby=True, **place
+                    )
                 return False
         return True
 
-    def _place_of(self, seat: Seat) -> dict[str, Any] | None:
-        """The cores and GPUs of the seat's process, for a standby to have the same; None when not known yet."""
-        if seat.role == "scheduler":
+    def _place_of(self, assignment: Assignment) -> dict[str, Any] | None:
+        """The cores and GPUs of the assignment's process, for a standby to have the same; None when not known yet."""
+        if assignment.role == "scheduler":
             return {}  # it has neither
-        ref = self._places.setdefault(seat, self._serving[seat].actor.place.remote())
+        ref = self._places.setdefault(assignment, self._serving[assignment].actor.place.remote())
         if not ray.wait([ref], timeout=0)[0]:
             return None
         try:
-            return dict(ray.get(self._places.pop(seat)))
+            return dict(ray.get(self._places.pop(assignment)))
         except RayError:
             return None  # it died just now
 
-    def _is_free(self, seat: Seat) -> bool:
-        """Whether no process of the seat holds its resources."""
-        present = (self._serving.get(seat), self._standby.get(seat))
+    def _is_free(self, assignment: Assignment) -> bool:
+        """Whether no process of the assignment holds its resources."""
+        present = (self._serving.get(assignment), self._standby.get(assignment))
         return not any(process.reserves for process in present if process)
 
-    def _start(self, seat: Seat, reserves: bool, **place: Any) -> _Started:
+    def _start(self, assignment: Assignment, reserves: bool, **place: Any) -> _Started:
         assert self._demand is not None
-        demand, role = self._demand, seat.role
+        demand, role = self._demand, assignment.role
         options: dict[str, Any] = {
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(seat.placement_group, seat.bundle),
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(assignment.placement_group, assignment.bundle),
             "num_cpus": demand.cpus[role] if reserves else 0,
             "num_gpus": demand.gpus if reserves and role == "worker" else 0,
         }
@@ -201,21 +205,21 @@ class Processes:
 
     def kill_serving(self) -> None:
         """End the processes that take part, at once; the standbys stay."""
-        for seat in list(self._serving):
-            self._end(self._serving, seat)
+        for assignment in list(self._serving):
+            self._end(self._serving, assignment)
 
     def kill(self) -> None:
         """End every process at once."""
         self.kill_serving()
-        for seat in list(self._standby):
-            self._end(self._standby, seat)
+        for assignment in list(self._standby):
+            self._end(self._standby, assignment)
         self._demand = None
 
-    def _end(self, processes: dict[Seat, _Started], seat: Seat) -> None:
-        if (process := processes.pop(seat, None)) is not None:
+    def _end(self, processes: dict[Assignment, _Started], assignment: Assignment) -> None:
+        if (process := processes.pop(assignment, None)) is not None:
             ray.kill(process.actor)
         if processes is self._serving:
-            self._places.pop(seat, None)
+            self._places.pop(assignment, None)
 
 
 def quietly(action: Callable[[], Any]) -> None:

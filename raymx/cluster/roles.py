@@ -22,10 +22,10 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from raymx import native
 from raymx.cluster import cores, stacks
 from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
-from raymx.imports import folder_here
+from raymx.experiment.user_code import folder_here
+from raymx.kvstore import native
 from raymx.kvstore.env import socket_path
 from raymx.kvstore.server import HostedServer, enter_generation, serve_as_scheduler
 
@@ -217,7 +217,7 @@ class Worker:
     def _enter(self, task: Task, saved: Any) -> Any:
         import mxnet as mx
 
-        from raymx.config import parse_experiment
+        from raymx.experiment.loading import parse_experiment
         from raymx.training.context import Place, WorkerContext
 
         device = mx.gpu if task.gpus else mx.cpu
@@ -284,7 +284,7 @@ def _import_ahead() -> None:
     """
     import mxnet as mx
 
-    import raymx.data.stream
+    import raymx.data.pipeline.stream
     import raymx.training.loop  # noqa: F401
 
     net = mx.gluon.nn.HybridSequential()
@@ -302,7 +302,7 @@ def _loop_of(experiment: Mapping[str, Any], directory: str) -> Any:
         from raymx.training.loop import train
 
         return train
-    from raymx.imports import load_object
+    from raymx.experiment.user_code import load_object
 
     return load_object(name, directory)
 

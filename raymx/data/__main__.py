@@ -12,13 +12,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from raymx.data.files import expand
-from raymx.data.index import index_path, write_index
-from raymx.data.records import RecordSet
-from raymx.data.scan import scan
-from raymx.data.show import rows, table, write_sheet
-from raymx.data.verify import Report, index_state, verify
+from raymx.data.recordio.index import index_path, write_index
+from raymx.data.recordio.record_set import RecordSet
+from raymx.data.recordio.scan import scan
+from raymx.data.tools.show import rows, table, write_sheet
+from raymx.data.tools.verify import Report, index_state, verify
 from raymx.errors import DataError
+from raymx.storage import expand
 
 _PATHS = "a .rec file, a pattern, a folder, or a URI (s3://, gs://, hdfs://, file://) of one of them"
 

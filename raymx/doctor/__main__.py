@@ -12,7 +12,7 @@ from pathlib import Path
 from raymx import __version__
 
 try:
-    from raymx.doctor import facts, findings, needs, storage
+    from raymx.doctor import facts, findings, needs, storage_trial
     from raymx.doctor.checks import INSTALL, check_node, check_storage, not_installed
     from raymx.doctor.findings import Finding
 except ModuleNotFoundError as missing:  # packaging, with which everything else is compared
@@ -21,7 +21,7 @@ except ModuleNotFoundError as missing:  # packaging, with which everything else 
         "pip install -e '.[cpu]'"
     )
 
-# Not those of raymx.options, which needs packages that may be what is missing.
+# Not those of raymx.cli.options, which needs packages that may be what is missing.
 _EXIT_OK, _EXIT_PROBLEM, _EXIT_INTERRUPTED = 0, 1, 130
 
 
@@ -63,18 +63,18 @@ def _this_machine(storage_path: str | None) -> list[Finding]:
     here, wanted = _here(), needs.installed()
     found = [*([] if wanted else [not_installed()]), *check_node(here, wanted)]
     try:
-        from raymx.results import storage_path as absolute
+        from raymx.results.run_folder import storage_path as absolute
     except ImportError:  # of what is missing, which has been said
         return found
     path = absolute(storage_path)
-    error, disk = storage.try_here(path, f".raymx-doctor-{uuid.uuid4().hex}")
+    error, disk = storage_trial.try_here(path, f".raymx-doctor-{uuid.uuid4().hex}")
     return [*found, *check_storage(path, error, here["user"], disk)]
 
 
 def _cluster(address: str, storage_path: str | None) -> list[Finding]:
     try:
         from raymx.doctor import between, cluster
-        from raymx.results import storage_path as absolute
+        from raymx.results.run_folder import storage_path as absolute
     except ImportError as error:
         return [
             *_this_machine(storage_path),

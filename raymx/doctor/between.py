@@ -9,7 +9,7 @@ from raymx.doctor.checks import INSTALL, check_node, check_storage, not_installe
 from raymx.doctor.facts import Facts, Space
 from raymx.doctor.findings import Finding, Level, merged, names
 from raymx.doctor.needs import Needs, builds
-from raymx.text import count
+from raymx.text.words import count
 
 CLOCKS_S = 2.0  # what clocks may differ by
 HERE = "this command"

@@ -41,7 +41,7 @@ def try_driver() -> dict[str, Any]:
 def try_mxnet() -> dict[str, Any]:
     """MXNet's version, whether it is built for CUDA, and the GPUs that it sees."""
     with contextlib.suppress(ImportError):  # a stage of its own says so
-        from raymx.native import preload_cuda
+        from raymx.kvstore.native import preload_cuda
 
         preload_cuda()
     import mxnet

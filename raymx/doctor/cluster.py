@@ -22,7 +22,7 @@ from raymx.doctor.between import Clock, Seen, token_fix, token_here
 from raymx.doctor.facts import Facts, has_token
 from raymx.doctor.findings import Finding
 from raymx.doctor.probe import Probe
-from raymx.driver import probe, quieten, set_environment
+from raymx.driver.connection import probe, quieten, set_environment
 
 START_TIMEOUT_S = 90.0  # of a node: start a process, and import mxnet there
 STEP_TIMEOUT_S = 30.0  # of a node: each step after that

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from raymx.doctor.facts import Facts, Space, collect
-from raymx.doctor.storage import StorageTrial
+from raymx.doctor.storage_trial import StorageTrial
 
 CONNECT_TIMEOUT_S = 5.0
 _AT_ONCE = 32  # connections

@@ -1,0 +1,1 @@
+"""Submitted runs, watched from outside: clients, notebooks."""

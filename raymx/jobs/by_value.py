@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from raymx import names
 from raymx.errors import ExperimentError
+from raymx.experiment import names
 
 MODULE = names.OBJECTS
 MODULE_FILE, VALUES_FILE = f"{MODULE}.py", f"{MODULE}.pkl"

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from raymx.jobs import facts
+from raymx.jobs import card_text
+from raymx.jobs.card_text import Fact
 from raymx.jobs.chart import COLOURS, DASHES, chart
-from raymx.jobs.facts import Fact
-from raymx.jobs.view import TrialView, View
-from raymx.text import columns, count
+from raymx.results.view import TrialView, View
+from raymx.text.words import columns, count
 
 MOST_ROWS, MOST_TEXT_ROWS = 16, 5  # trials of a sweep
 MOST_CURVES = 4
@@ -115,11 +115,11 @@ def _frame(*parts: str) -> str:
 
 
 def _head(view: View, now: float) -> str:
-    name, run_id = facts.names(view)
+    name, run_id = card_text.names(view)
     code = f'<code class="quiet">{escape(run_id)}</code> ' if run_id else ""
     return (
         f'<div class="head"><span class="pill {_class(view.state)}">{escape(view.state)}</span> '
-        f'<b>{escape(name)}</b> {code}<span class="end quiet">{escape(facts.times(view, now))}</span></div>'
+        f'<b>{escape(name)}</b> {code}<span class="end quiet">{escape(card_text.times(view, now))}</span></div>'
     )
 
 
@@ -129,9 +129,9 @@ def _class(state: str) -> str:
 
 
 def _bar(view: View) -> str:
-    share = facts.share(view)
+    share = card_text.share(view)
     parts = "".join(
-        f'<i class="{kind if kind == facts.PART else _class(kind)}" style="width:{100 * width:.1f}%"></i>'
+        f'<i class="{kind if kind == card_text.PART else _class(kind)}" style="width:{100 * width:.1f}%"></i>'
         for kind, width in share
         if width > 0
     )
@@ -144,16 +144,16 @@ def _bar(view: View) -> str:
 
 def _run(view: View) -> str:
     curve = chart([view.trials[0].curve], view.metric, view.mode, view.trials[0].epochs) if view.trials else ""
-    return f'<div class="body"><div class="left">{_facts(facts.of_run(view))}{_notes(view)}</div>{curve}</div>'
+    return f'<div class="body"><div class="left">{_facts(card_text.of_run(view))}{_notes(view)}</div>{curve}</div>'
 
 
 def _sweep(view: View) -> str:
-    best = facts.ranked(view)[:MOST_CURVES]
+    best = card_text.ranked(view)[:MOST_CURVES]
     drawn = [trial for trial in best if trial.curve]
     epochs = max((trial.epochs for trial in drawn), default=1)
     curves = chart([trial.curve for trial in drawn], view.metric, view.mode, epochs)
     return (
-        f'<div class="body"><div class="left">{_facts(facts.of_sweep(view))}</div>{curves}</div>'
+        f'<div class="body"><div class="left">{_facts(card_text.of_sweep(view))}</div>{curves}</div>'
         f"{_table(view, best, drawn)}{_notes(view)}"
     )
 
@@ -168,20 +168,20 @@ def _facts(lines: Sequence[Fact]) -> str:
 
 
 def _table(view: View, best: Sequence[TrialView], drawn: Sequence[TrialView]) -> str:
-    shown = facts.shown(view, MOST_ROWS)
+    shown = card_text.shown(view, MOST_ROWS)
     if not shown:
         return ""
-    heads = "".join(f"<th{_side(at)}>{escape(head)}</th>" for at, head in enumerate(facts.heads(view)))
+    heads = "".join(f"<th{_side(at)}>{escape(head)}</th>" for at, head in enumerate(card_text.heads(view)))
     rows = "".join(_row(trial, best, drawn) for trial in shown)
-    hidden = facts.hidden(view, shown)
+    hidden = card_text.hidden(view, shown)
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>' + (
         f'<div class="quiet">{escape(hidden)}</div>' if hidden else ""
     )
 
 
 def _row(trial: TrialView, best: Sequence[TrialView], drawn: Sequence[TrialView]) -> str:
-    name, settings, state, *numbers = facts.cells(trial)
-    flag = f' <span class="warn">{escape(facts.line(trial.flag))}</span>' if trial.flag else ""
+    name, settings, state, *numbers = card_text.cells(trial)
+    flag = f' <span class="warn">{escape(card_text.line(trial.flag))}</span>' if trial.flag else ""
     first = ' class="best"' if best and trial is best[0] else ""
     return (
         f"<tr{first}><td>{_key(drawn.index(trial) if trial in drawn else None)}<code>{escape(name)}</code></td>"
@@ -202,19 +202,19 @@ def _key(curve: int | None) -> str:
 
 
 def _side(at: int) -> str:
-    return ' class="n"' if at >= facts.FIRST_NUMBER else ""
+    return ' class="n"' if at >= card_text.FIRST_NUMBER else ""
 
 
 def _notes(view: View) -> str:
     lines = "".join(
-        f"<div{' class=warn' * facts.is_warning(line)}>{escape(line)}</div>"
-        for line in facts.notes(view, MOST_MESSAGES)
+        f"<div{' class=warn' * card_text.is_warning(line)}>{escape(line)}</div>"
+        for line in card_text.notes(view, MOST_MESSAGES)
     )
     return f'<div class="notes">{lines}</div>' if lines else ""
 
 
 def _error(view: View) -> str:
-    text = facts.middle_cut(facts.error(view), MOST_ERROR)
+    text = card_text.middle_cut(card_text.error(view), MOST_ERROR)
     return f"<pre>{escape(text)}</pre>" if text else ""
 
 
@@ -236,18 +236,18 @@ def _link(address: str) -> str:
 
 def as_text(view: View, now: float) -> str:
     """The card as at most 20 lines of text."""
-    name, run_id = facts.names(view)
-    head = f"{name}  {facts.line(view.state)}" + (f"  {run_id}" if run_id else "")
+    name, run_id = card_text.names(view)
+    head = f"{name}  {card_text.line(view.state)}" + (f"  {run_id}" if run_id else "")
     lines = [
         head,
         _text_bar(view, now),
         *_text_facts(view),
         *_text_table(view),
-        *facts.notes(view, MOST_TEXT_MESSAGES)[:MOST_TEXT_NOTES],
+        *card_text.notes(view, MOST_TEXT_MESSAGES)[:MOST_TEXT_NOTES],
         *_text_error(view),
     ]
     places = [
-        f"{name:<11} {facts.line(place)}"
+        f"{name:<11} {card_text.line(place)}"
         for name, place in (("results", view.path), ("dashboard", view.address))
         if place
     ]
@@ -255,32 +255,32 @@ def as_text(view: View, now: float) -> str:
 
 
 def _text_bar(view: View, now: float) -> str:
-    filled = round(BAR * sum(width for _, width in facts.share(view)))
-    return f"[{'#' * filled}{'.' * (BAR - filled)}]  {facts.times(view, now)}".rstrip()
+    filled = round(BAR * sum(width for _, width in card_text.share(view)))
+    return f"[{'#' * filled}{'.' * (BAR - filled)}]  {card_text.times(view, now)}".rstrip()
 
 
 def _text_facts(view: View) -> list[str]:
-    known = facts.of_sweep(view) if view.is_sweep else facts.of_run(view)
+    known = card_text.of_sweep(view) if view.is_sweep else card_text.of_run(view)
     width = max((len(name) for name, _, _ in known), default=0)
     return [f"{name:<{width}}  {value}{'  ' if value and more else ''}{more}" for name, value, more in known]
 
 
 def _text_table(view: View) -> list[str]:
-    listed = facts.shown(view, MOST_TEXT_ROWS) if view.is_sweep else []
+    listed = card_text.shown(view, MOST_TEXT_ROWS) if view.is_sweep else []
     if not listed:
         return []
-    cells = [facts.cells(trial) for trial in listed]
-    flags = [facts.line(trial.flag) for trial in listed]
+    cells = [card_text.cells(trial) for trial in listed]
+    flags = [card_text.line(trial.flag) for trial in listed]
     rows = [
-        [name, facts.line(settings, TEXT_SETTINGS), f"{state}: {flag}" if flag else state, *numbers]
+        [name, card_text.line(settings, TEXT_SETTINGS), f"{state}: {flag}" if flag else state, *numbers]
         for (name, settings, state, *numbers), flag in zip(cells, flags, strict=True)
     ]
-    hidden = facts.hidden(view, listed)
-    return [*columns([facts.heads(view), *rows]), *([hidden] if hidden else [])]
+    hidden = card_text.hidden(view, listed)
+    return [*columns([card_text.heads(view), *rows]), *([hidden] if hidden else [])]
 
 
 def _text_error(view: View) -> list[str]:
     """Its first line, which says what it is, and its last ones."""
-    lines, most = facts.error(view).splitlines(), MOST_SWEEP_ERROR if view.is_sweep else MOST_TEXT_ERROR
+    lines, most = card_text.error(view).splitlines(), MOST_SWEEP_ERROR if view.is_sweep else MOST_TEXT_ERROR
     cut = len(lines) - most
     return lines if cut <= 0 else [lines[0], f"... {count(cut + 1, 'line')} ...", *lines[-most + 2 :]]

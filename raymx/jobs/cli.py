@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from raymx import config, options
+from raymx.cli import options
+from raymx.cli.exit import EXIT_ERROR, EXIT_OK, exit_code
 from raymx.errors import JobError
-from raymx.jobs import card, facts, run
+from raymx.experiment import loading
+from raymx.jobs import card, card_text, run
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.run import Run
-from raymx.options import EXIT_ERROR, EXIT_OK
-from raymx.text import columns, duration
+from raymx.text.words import columns, duration
 
 _RUN = "RUN_ID"
 
@@ -30,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = _COMMANDS.get(given[0]) if given else None
     if command is None:
         args = _submit_parser().parse_args(given)
-        return options.exit_code(lambda: _submit(args), "; the run, if it was submitted, goes on")
+        return exit_code(lambda: _submit(args), "; the run, if it was submitted, goes on")
     args = _parser(given[0]).parse_args(given[1:])
-    return options.exit_code(lambda: command(args), "; the run goes on")
+    return exit_code(lambda: command(args), "; the run goes on")
 
 
 def _submit_parser() -> argparse.ArgumentParser:
@@ -78,7 +79,7 @@ def _submit(args: argparse.Namespace) -> int:
 
     if args.resume == options.RESUME_NEWEST:
         raise JobError("--resume needs the RUN_FOLDER, which the run printed after the word results")
-    experiment = Experiment(config.load_experiment(args.experiment or default_experiment(), options.overrides(args)))
+    experiment = Experiment(loading.load_experiment(args.experiment or default_experiment(), options.overrides(args)))
     found = run.submit(
         experiment,
         args.address,
@@ -134,7 +135,7 @@ def _list(args: argparse.Namespace) -> int:
     rows = [("run", "state", "started", "for", "objective")]
     for found in run.runs(args.address):
         view = found.view()
-        best = facts.ranked(view)
+        best = card_text.ranked(view)
         began = "" if math.isnan(view.started) else datetime.fromtimestamp(view.started).strftime("%Y-%m-%d %H:%M")
         rows.append(
             (

@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from raymx import config
-from raymx.config import Experiment as Spec
 from raymx.errors import ExperimentError
+from raymx.experiment import loading
+from raymx.experiment.loading import Experiment as Spec
+from raymx.experiment.schema import Experiment as Schema
 from raymx.jobs import by_value
-from raymx.schema import Experiment as Schema
 
 _KINDS = ("grid", "choice", "uniform", "loguniform", "randint")
 
@@ -31,13 +31,13 @@ class Experiment:
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> Experiment:
         """The experiment in a file. Raises ExperimentError with all that is wrong in it."""
-        return cls(config.load_experiment(path))
+        return cls(loading.load_experiment(path))
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], directory: str | os.PathLike[str] = ".") -> Experiment:
         """The experiment of plain data, as an experiment file has it; relative paths start from ``directory``."""
         objects: dict[str, Any] = {}
-        return cls(config.parse_experiment(_named(raw, objects), os.fspath(directory)), objects)
+        return cls(loading.parse_experiment(_named(raw, objects), os.fspath(directory)), objects)
 
     def override(self, settings: Mapping[str, Any] | None = None, /, **sections: Any) -> Experiment:
         """With other settings: ``override(training={"epochs": 5})`` or ``override({"training.epochs": 5})``.
@@ -46,7 +46,7 @@ class Experiment:
         """
         objects = dict(self.objects)
         flat = _named({**dict(settings or {}), **dict(_flat(sections))}, objects)
-        return Experiment(config.parse_experiment(self.spec.to_dict(), self.spec.directory, flat), objects)
+        return Experiment(loading.parse_experiment(self.spec.to_dict(), self.spec.directory, flat), objects)
 
     def sweep(self, space: Mapping[str, Any], /, **options: Any) -> Experiment:
         """A sweep over ``space``: for each dotted key a list of values (a grid), or such as {"uniform": [0, 1]}.
@@ -63,7 +63,7 @@ class Experiment:
 
     def to_yaml(self) -> str:
         """Every key with its value, as an experiment file."""
-        return config.to_yaml(self.spec)
+        return loading.to_yaml(self.spec)
 
     def __repr__(self) -> str:
         one = self.spec

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from raymx.driver.sweep_display import in_notebook
 from raymx.jobs.card import as_html, as_text, notice_html
-from raymx.jobs.view import View
-from raymx.table import in_notebook
+from raymx.results.view import View
 
 FIRST_LOOK_S = 3.0  # so long ``show`` waits for the first view
 TROUBLE_S = 5.0  # of failed looks until the card says so

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raymx import config, results
-from raymx.config import Experiment
-from raymx.data import files
+from raymx import storage
 from raymx.errors import ExperimentError, RaymxError
+from raymx.experiment import loading
+from raymx.experiment.loading import Experiment
 from raymx.jobs import by_value
 from raymx.report import folders
+from raymx.results import run_folder
 
 EXPERIMENT = "raymx_experiment.yaml"
 SOURCE = "source.zip"  # in a submitted run's folder
@@ -113,8 +114,8 @@ def data_files(experiment: Experiment) -> dict[str, str]:
         inside = _inside(experiment, path)
         if inside is None:
             continue
-        for file in files.expand([experiment.resolve(path)]):
-            for near in (file, files.with_suffix(file, ".idx"), files.with_suffix(file, ".lst")):
+        for file in storage.expand([experiment.resolve(path)]):
+            for near in (file, storage.with_suffix(file, ".idx"), storage.with_suffix(file, ".lst")):
                 if os.path.isfile(near):
                     found[os.path.relpath(near, experiment.directory)] = near
     return found
@@ -127,12 +128,12 @@ def _generated(experiment: Experiment, objects: Mapping[str, Any], data: Mapping
         for key, paths in _data(experiment).items()
         if paths
     }
-    sent = config.parse_experiment(experiment.to_dict(), experiment.directory, moved)
-    return {EXPERIMENT: config.to_yaml(sent).encode(), **by_value.files(objects)}
+    sent = loading.parse_experiment(experiment.to_dict(), experiment.directory, moved)
+    return {EXPERIMENT: loading.to_yaml(sent).encode(), **by_value.files(objects)}
 
 
 def _travels(experiment: Experiment, path: str, data: Mapping[str, str]) -> bool:
-    return files.is_uri(path) or (bool(data) and _inside(experiment, path) is not None)
+    return storage.is_uri(path) or (bool(data) and _inside(experiment, path) is not None)
 
 
 def _data(experiment: Experiment) -> dict[str, list[str]]:
@@ -143,7 +144,7 @@ def _data(experiment: Experiment) -> dict[str, list[str]]:
 
 def _inside(experiment: Experiment, path: str) -> str | None:
     """A local path relative to the experiment's folder, when it is below that."""
-    if files.is_uri(path):
+    if storage.is_uri(path):
         return None
     relative = os.path.relpath(experiment.resolve(path), experiment.directory)
     return None if relative.startswith("..") or os.path.isabs(os.path.expanduser(path)) else relative
@@ -173,7 +174,7 @@ def _is_left_out(folder: Path) -> bool:
         folder.name in _FOLDERS
         or folder.name.endswith(".egg-info")
         or (folder / "pyvenv.cfg").exists()
-        or (folder / results.RUN).exists()
+        or (folder / run_folder.RUN).exists()
     )
 
 

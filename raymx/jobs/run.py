@@ -15,14 +15,16 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from raymx import config, results, space
+from raymx.driver.journal import rows_file
 from raymx.errors import ClusterUnreachable, ExperimentError, JobError, RaymxError, TrainingError
-from raymx.jobs import by_value, card, head, look, packing, reports, trained
+from raymx.experiment import loading
+from raymx.jobs import by_value, card, dashboard, packing, status, trained
+from raymx.jobs.dashboard import Dashboard
 from raymx.jobs.experiment import Experiment
-from raymx.jobs.head import Head
-from raymx.jobs.journal import rows_file
 from raymx.jobs.live import LiveCard
-from raymx.jobs.view import View
+from raymx.results import reports, run_folder
+from raymx.results.view import View
+from raymx.sweep import space
 
 LOOK_S = 1.0
 
@@ -34,7 +36,7 @@ class Run:
     concurrent.futures where there are some.
     """
 
-    def __init__(self, run_id: str, where: Head | None = None, path: str = "") -> None:
+    def __init__(self, run_id: str, where: Dashboard | None = None, path: str = "") -> None:
         """``where`` it runs; None for one whose cluster is gone, of which ``path`` is the folder or URI."""
         self.id = run_id
         self._head, self._path = where, path
@@ -45,14 +47,14 @@ class Run:
         if self._last is not None and self._last.is_over:
             return self._last
         try:
-            self._last = look.at_job(self._head, self.id) if self._head else look.at_folder(self._path)
+            self._last = status.at_job(self._head, self.id) if self._head else status.at_folder(self._path)
         except ClusterUnreachable as error:
             path = self._last.path if self._last else self._path
             if not path or not reports.is_run(path):
                 raise ClusterUnreachable(
                     f"{error}. The run may go on: look again with  raymx.attach({self.id!r})"
                 ) from None
-            self._last = look.at_folder(path)
+            self._last = status.at_folder(path)
         return self._last
 
     @property
@@ -106,7 +108,7 @@ class Run:
         if self.done() or self._head is None:
             return False
         self._head.stop(self.id)
-        if not self._head.wait_ended(self.id, head.STOP_WAIT_S + 30):
+        if not self._head.wait_ended(self.id, dashboard.STOP_WAIT_S + 30):
             raise JobError(f"{self.id} has not ended yet; look again with run.state")
         return self.cancelled()
 
@@ -141,9 +143,9 @@ class Run:
 
     def plot(self) -> Any:
         """The report's figures, also while it runs: shown in a notebook, else the paths of the pictures."""
-        from raymx.jobs import figures
+        from raymx.jobs import plots
 
-        return figures.show(self._folder("its results"))
+        return plots.show(self._folder("its results"))
 
     def _rows(self, view: View) -> list[dict[str, Any]]:
         if self._head:
@@ -200,12 +202,12 @@ def submit(
         experiment = Experiment.from_yaml(experiment)
     spec = experiment.spec
     check(experiment)
-    where = head.find(address)
+    where = dashboard.find(address)
     if where is None:
         where = _started_here(spec)
-    head.check_storage(where, storage_path)
+    dashboard.check_storage(where, storage_path)
     if where.is_here:
-        storage_path = results.storage_path(storage_path)
+        storage_path = run_folder.storage_path(storage_path)
     run_id = f"{spec.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.urandom(2).hex()}"
     command = [
         f"exec {where.python} -m raymx.run {packing.EXPERIMENT}",
@@ -225,9 +227,9 @@ def submit(
 
 def attach(run: str, address: str | None = None) -> Run:
     """The run with an id, or the one whose results are in a folder or URI. Raises JobError when there is none."""
-    path = results.storage_path(run if "/" in run else f"{results.DEFAULT_STORAGE}/{run}")
+    path = run_folder.storage_path(run if "/" in run else f"{run_folder.DEFAULT_STORAGE}/{run}")
     in_folder = reports.is_run(path)
-    if not ("/" in run and in_folder) and (where := head.find(address)):
+    if not ("/" in run and in_folder) and (where := dashboard.find(address)):
         try:
             where.job(run)
             return Run(run, where)
@@ -244,21 +246,21 @@ def attach(run: str, address: str | None = None) -> Run:
 
 def runs(address: str | None = None) -> list[Run]:
     """The runs that a cluster knows of, the newest first."""
-    where = head.find(address)
+    where = dashboard.find(address)
     return [] if where is None else [Run(job.submission_id, where) for job in where.jobs()]
 
 
 def check(experiment: Experiment) -> None:
     """Raise ExperimentError for what can be known here; libraries and trackers are looked for on the cluster."""
     spec = experiment.spec
-    config.check_files(spec, known=by_value.MODULE if experiment.objects else "")
+    loading.check_files(spec, known=by_value.MODULE if experiment.objects else "")
     space.check(spec)
 
 
-def _started_here(spec: config.Experiment) -> Head:
-    from raymx.driver import cpus_here
+def _started_here(spec: loading.Experiment) -> Dashboard:
+    from raymx.driver.planning import cpus_here
 
-    where, how_to_stop = head.start_here(cpus_here(spec))
+    where, how_to_stop = dashboard.start_here(cpus_here(spec))
     print(how_to_stop, flush=True)
     return where
 

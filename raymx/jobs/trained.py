@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from raymx import results, yaml_text
-from raymx.config import Experiment, parse_experiment
-from raymx.data import files
+from raymx import storage
+from raymx.checkpoint.files import PARAMETERS, STATE
 from raymx.errors import CheckpointError, ExperimentError, JobError
+from raymx.experiment import yaml_text
+from raymx.experiment.loading import Experiment, parse_experiment
 from raymx.jobs.packing import SOURCE
 from raymx.report import folders, load
 from raymx.report.model import Trial, number
-from raymx.space import Space
-from raymx.training.checkpoint import PARAMETERS, STATE
+from raymx.results import run_folder
+from raymx.sweep.space import Space
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def best(path: str) -> Trained:
 
 def _folders(run: folders.RunFiles, trials: Any) -> list[str]:
     """The folder of each trial."""
-    by_id = {results.mapping(one.trial or "").get("trial_id"): one.folder for one in run.trials}
+    by_id = {run_folder.mapping(one.trial or "").get("trial_id"): one.folder for one in run.trials}
     return [by_id.get(trial.trial_id, trial.trial_id) for trial in trials]
 
 
@@ -143,7 +144,7 @@ def _checkpoints(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if not name.startswith("checkpoint_"):
             continue
         path = folders.child(folder, name)
-        state = results.mapping(folders.text(folders.child(path, STATE)) or "")
+        state = run_folder.mapping(folders.text(folders.child(path, STATE)) or "")
         if "metrics" in state:
             yield path, state
 
@@ -158,7 +159,7 @@ def _experiment(run: folders.RunFiles, trial: Trial) -> Experiment:
 @contextlib.contextmanager
 def _local(path: str) -> Iterator[str]:
     """A file that Gluon can open: a copy of one that is no local one."""
-    if not files.is_uri(path):
+    if not storage.is_uri(path):
         if not os.path.exists(path):
             raise CheckpointError(
                 f"{path} is not there any more: newer checkpoints take the place of older ones; ask "

@@ -1,0 +1,1 @@
+"""MXNet's KVStore: hosting, optimizer, state, what travels, schedule and loss scale."""

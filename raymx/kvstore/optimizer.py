@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raymx.errors import CheckpointError
-from raymx.imports import load_object
+from raymx.experiment.user_code import load_object
+from raymx.kvstore.schedule import Schedule
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState
-from raymx.training.schedule import Schedule
 
 _FIXED_RATE = "learning_rate"  # among the scalars; MXNet's own attribute of this name cannot be set
 _SGD_LIKE = tuple(kind.create_state_multi_precision for kind in (mx.optimizer.SGD, mx.optimizer.NAG, mx.optimizer.LARS))

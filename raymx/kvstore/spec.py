@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from raymx.training.schedule import Schedule
+from raymx.kvstore.schedule import Schedule
 
 
 @dataclass(frozen=True)

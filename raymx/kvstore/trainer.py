@@ -19,12 +19,12 @@ import mxnet as mx
 import numpy as np
 
 from raymx.errors import TrainingError
+from raymx.kvstore.loss_scale import LossScale
 from raymx.kvstore.optimizer import Guarded, Updater
 from raymx.kvstore.overflow import Agreement, all_finite
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState, bytes_a_step
 from raymx.kvstore.wire import Wire
-from raymx.training.scaling import LossScale
 
 _SET_MULTI_PRECISION = 1  # CommandType::kSetMultiPrecision of kvstore_dist_server.h
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raymx import results
 from raymx.errors import ExperimentError
 from raymx.report import folders, load
 from raymx.report.findings import Findings, findings, plain
 from raymx.report.study import study
+from raymx.results import run_folder
 
 __all__ = ["build", "summary"]
 
@@ -41,7 +41,7 @@ def summary(paths: Sequence[str], output: str | None = None, target: float | Non
         if output
         else folders.child(read[0].path, folders.FOLDER)
         if len(read) == 1
-        else results.storage_path(folders.FOLDER)
+        else run_folder.storage_path(folders.FOLDER)
     )
     pictures = plots.draw(found)
     rows = export.records(found)
@@ -51,7 +51,7 @@ def summary(paths: Sequence[str], output: str | None = None, target: float | Non
             **{f"{picture.name}.png": picture.png for picture in pictures},
             "results.csv": export.as_csv(rows),
             "results.parquet": export.as_parquet(found, rows),
-            "findings.json": results.as_json(plain(found)).encode(),
+            "findings.json": run_folder.as_json(plain(found)).encode(),
             "report.html": page.page(found, pictures).encode(),
         },
     )
@@ -74,4 +74,4 @@ def look(runs: Sequence[folders.RunFiles], target: float | None = None) -> Findi
 
 
 def _whole(path: str) -> str:
-    return results.storage_path(path.rstrip("/") or path)
+    return run_folder.storage_path(path.rstrip("/") or path)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from raymx import report
-from raymx.options import EXIT_OK, exit_code
+from raymx.cli.exit import EXIT_OK, exit_code
 
 
 def parser() -> argparse.ArgumentParser:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raymx.report import words
-from raymx.report.cells import Cell, Noise
+from raymx.report.cell_summaries import Cell, Noise
 from raymx.report.effects import Effect
+from raymx.report.intervals import Interval
 from raymx.report.model import SLACK, Objective, show
-from raymx.report.student import Interval
 from raymx.report.study import Study
-from raymx.text import count
+from raymx.text.words import count
 
 MOST_SENTENCES = 8
 

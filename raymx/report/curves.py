@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from raymx.report.figures import elapsed
 from raymx.report.findings import Findings
+from raymx.report.measures import elapsed
 from raymx.report.model import Trial, number
 from raymx.report.study import Entry
 from raymx.report.style import (

@@ -9,11 +9,11 @@ from statistics import fmean, median
 from typing import Any
 
 from raymx.report import words
-from raymx.report.cells import Key, grouped, speeds
+from raymx.report.cell_summaries import Key, grouped, speeds
 from raymx.report.effects import matched, present
 from raymx.report.model import Trial, show
 from raymx.report.study import Entry, Study
-from raymx.rows import CHANCE, SLOW_TWIN
+from raymx.results.rows import CHANCE, SLOW_TWIN
 
 INPUT_BOUND = 0.30  # part of the training time that waits for data
 GAIN = 1.05  # of a lower precision, below which it is none
@@ -204,7 +204,7 @@ def _twin(entry: Entry, entries: Sequence[Entry]) -> Found:
 
 
 def _precision(study: Study, groups: Mapping[Key, Sequence[Entry]]) -> Iterator[Flag]:
-    """Trials of lower precision that were not faster than those of float32 with all else the same, and why."""
+    """TrialRecords of lower precision that were not faster than those of float32 with all else the same, and why."""
     for axis in study.axes:
         if axis.name != "dtype" or "float32" not in present(axis, study):
             continue
@@ -238,7 +238,7 @@ _SERVER_AXES = ("kvstore.servers", "kvstore.cpus_per_server", "kvstore.update_on
 
 
 def _servers(study: Study, groups: Mapping[Key, Sequence[Entry]]) -> Iterator[Flag]:
-    """Trials that were faster with more servers, or without their update: only such a pair can tell."""
+    """TrialRecords that were faster with more servers, or without their update: only such a pair can tell."""
     for axis in (axis for axis in study.axes if axis.key in _SERVER_AXES):
         values = present(axis, study)
         for one, other in ((one, other) for one in values for other in values if _relieves(axis.key, one, other)):

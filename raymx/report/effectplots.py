@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 
 from raymx.report.effects import Effect, present
 from raymx.report.findings import Findings
+from raymx.report.intervals import Interval
 from raymx.report.model import Axis, show
-from raymx.report.student import Interval
 from raymx.report.study import Entry
 from raymx.report.style import COLOURS, DARK, GREY, Encoding, Picture, cut, figure, handles, legend_below, log_axis, png
 

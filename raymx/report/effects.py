@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from raymx.report.cells import Key, Noise, grouped, objectives, speeds
+from raymx.report.cell_summaries import Key, Noise, grouped, objectives, speeds
+from raymx.report.intervals import Interval, interval, ratio_interval
 from raymx.report.model import Axis, Value
-from raymx.report.student import Interval, interval, ratio_interval
 from raymx.report.study import Entry, Study
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from raymx.report import answer as answers
 from raymx.report.answer import Answer
-from raymx.report.cells import Cell, Noise, cells, grouped, noise
+from raymx.report.cell_summaries import Cell, Noise, cells, grouped, noise
 from raymx.report.diagnoses import Flag, diagnoses
 from raymx.report.effects import Effect, effects
 from raymx.report.model import Sweep
@@ -43,7 +43,7 @@ class Findings:
 
     @property
     def left_out(self) -> tuple[Entry, ...]:
-        """Trials that shared a node, and whose speed does not count because others had theirs alone."""
+        """TrialRecords that shared a node, and whose speed does not count because others had theirs alone."""
         return tuple(entry for entry in self.study.entries if entry.shared and not entry.comparable)
 
     def flags_of(self, entry: Entry) -> list[Flag]:

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from raymx import results, yaml_text
-from raymx.config import parse_experiment
 from raymx.errors import ExperimentError
+from raymx.experiment import yaml_text
+from raymx.experiment.loading import parse_experiment
 from raymx.report import folders
 from raymx.report.folders import RunFiles, TrialFiles
 from raymx.report.model import SWEEP, Axis, Objective, Skipped, Sweep, Trial, Value, label_of, number
-from raymx.space import label
+from raymx.results import run_folder
+from raymx.sweep.space import label
 
 _TUNES_OWN = ("config", "experiment")  # the whole experiment again, in each report
 
@@ -25,8 +26,8 @@ def load(run: RunFiles, name: str) -> Sweep:
     on) is left out, and so are damaged ones, with a remark.
     """
     experiment = experiment_of(run)
-    plan = _json(run.sweep, folders.child(run.path, results.SWEEP))
-    summary = _json(run.summary, folders.child(run.path, results.SUMMARY))
+    plan = _json(run.sweep, folders.child(run.path, run_folder.SWEEP))
+    summary = _json(run.summary, folders.child(run.path, run_folder.SUMMARY))
     axes = tuple(_axis(axis) for axis in plan.get("axes", ()))
     remarks: list[str] = []
     trials = tuple(_trial(files, name, axes, experiment, summary if not plan else {}, remarks) for files in run.trials)
@@ -96,7 +97,7 @@ def with_axes(sweep: Sweep, experiment: Mapping[str, Any], axes: Sequence[Axis])
 
 def experiment_of(run: RunFiles) -> Mapping[str, Any]:
     """The experiment of a run, as plain data. Raises ExperimentError where run.yaml holds none."""
-    path = folders.child(run.path, results.RUN)
+    path = folders.child(run.path, run_folder.RUN)
     raw = yaml_text.parse(run.run, path)
     if not isinstance(raw, dict) or not isinstance(raw.get("experiment"), dict):
         raise ExperimentError(
@@ -148,7 +149,7 @@ def _axis(axis: Mapping[str, Any]) -> Axis:
 def _objective(plan: Mapping[str, Any], experiment: Mapping[str, Any]) -> Objective:
     if plan:
         return Objective(plan["objective"]["metric"], plan["objective"]["mode"])
-    return Objective(*results.best_metric(parse_experiment(experiment, "")))
+    return Objective(*run_folder.best_metric(parse_experiment(experiment, "")))
 
 
 def _trial(
@@ -164,7 +165,7 @@ def _trial(
         facts = json.loads(files.trial) if files.trial else {}
     except ValueError:
         facts = {}
-        remarks.append(f"{files.folder}/{results.TRIAL} is damaged: what it says is left out")
+        remarks.append(f"{files.folder}/{run_folder.TRIAL} is damaged: what it says is left out")
     facts = {**_guessed(files.folder, experiment, summary, rows), **facts}
     known = {name: facts[name] for name in Trial.__dataclass_fields__ if name in facts}
     values = {axis.key: _as(axis, facts.get("axes", {}).get(axis.key, _at(experiment, axis.key))) for axis in axes}

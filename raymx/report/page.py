@@ -12,7 +12,7 @@ from raymx.report.assets import CSS, SCRIPT
 from raymx.report.diagnoses import KINDS, Flag
 from raymx.report.findings import Findings
 from raymx.report.model import Sweep
-from raymx.text import count
+from raymx.text.words import count
 
 if TYPE_CHECKING:
     from raymx.report.style import Picture

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.lines import Line2D
 
 from raymx.report import words
-from raymx.report.cells import Cell, grouped
+from raymx.report.cell_summaries import Cell, grouped
 from raymx.report.curves import curves
 from raymx.report.effectplots import forest, scatters
 from raymx.report.findings import Findings
@@ -31,7 +31,7 @@ from raymx.report.style import (
     styled,
     wrapped,
 )
-from raymx.text import count
+from raymx.text.words import count
 
 MOST_BARS, MOST_NAMED = 25, 8
 

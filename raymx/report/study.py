@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raymx.report.figures import Figures, figures
+from raymx.report.measures import Figures, figures
 from raymx.report.model import SLACK, Axis, Objective, Sweep, Trial, label_of, number
 
 OVERLAP_S = 1.0  # trials that follow each other may overlap by what it takes to end

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from html import escape
 
 from raymx.report import words
-from raymx.report.cells import Cell
+from raymx.report.cell_summaries import Cell
 from raymx.report.diagnoses import KINDS
 from raymx.report.effects import Effect
 from raymx.report.findings import Findings
+from raymx.report.intervals import Interval
 from raymx.report.model import Axis, Objective, show
-from raymx.report.student import Interval
 from raymx.report.study import Entry
-from raymx.text import count
+from raymx.text.words import count
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""In a worker: the context, the loop, nets, precision, the meter."""

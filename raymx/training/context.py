@@ -28,21 +28,22 @@ import numpy as np
 from mxnet import gluon
 from numpy.typing import NDArray
 
-from raymx import rules
-from raymx.config import Experiment
-from raymx.data.batch import Batch
-from raymx.data.decoding import Decoding
-from raymx.data.feed import Stream
-from raymx.data.order import Rows
-from raymx.data.records import RecordSet
-from raymx.data.worker import Share, WorkerData
+from raymx.checkpoint.files import Saved
+from raymx.data.pipeline.batch import Batch
+from raymx.data.pipeline.decoding import Decoding
+from raymx.data.pipeline.order import Rows
+from raymx.data.pipeline.prefetch import Stream
+from raymx.data.pipeline.worker_data import Share, WorkerData
+from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import CheckpointError, TrainingError
+from raymx.experiment import rules
+from raymx.experiment.loading import Experiment
+from raymx.kvstore import loss_scale, schedule
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState, rekey
 from raymx.kvstore.trainer import StoreSettings, Trainer, trained_parameters
-from raymx.training import nets, scaling, schedule
+from raymx.training import nets
 from raymx.training.channel import Channel
-from raymx.training.checkpoint import Saved
 from raymx.training.meter import Meter
 
 
@@ -145,7 +146,9 @@ class WorkerContext:
             if compression.type != "none"
             else None,
         )
-        scale = scaling.loss_scale(rules.loss_scale(experiment), self._saved.optimizer.scalars if self._saved else {})
+        scale = loss_scale.loss_scale(
+            rules.loss_scale(experiment), self._saved.optimizer.scalars if self._saved else {}
+        )
         self._trainer = Trainer(
             trained,
             self.store,
@@ -272,7 +275,7 @@ class WorkerContext:
             self.meter.stop()
 
     def _stream(self, records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
-        from raymx.data.stream import batches  # here, since importing ray.data takes more than a second
+        from raymx.data.pipeline.stream import batches  # here, since importing ray.data takes more than a second
 
         return batches(
             records,

@@ -10,9 +10,9 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
-from raymx.config import Experiment
 from raymx.errors import TrainingError
-from raymx.imports import load_object
+from raymx.experiment.loading import Experiment
+from raymx.experiment.user_code import load_object
 from raymx.training.precision import Prepare, require_avx512, with_input
 
 log = logging.getLogger(__name__)

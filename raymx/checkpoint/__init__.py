@@ -1,0 +1,1 @@
+"""Checkpoints: the three files of one, those within an epoch, and the float32 masters in them."""

@@ -1,0 +1,258 @@
+"""What a run goes on from, as files: parameters in Gluon's format, optimizer state as arrays, the rest as JSON.
+
+    net.params       Gluon's parameter file: net.load_parameters reads it; float32 weights are the servers' own
+    optimizer.npz    arrays "state/STRUCTURAL NAME/NUMBER" and "master/STRUCTURAL NAME"; read with allow_pickle=False
+    state.json       position, update counts, metrics, the loop's own state, and checksums of all three
+
+The folder may be on any ``pyarrow.fs.FileSystem``. It is a checkpoint once state.json is there, which is written last.
+Nothing in it is ever unpickled, so a checkpoint cannot run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raymx.checkpoint.masters import with_masters
+from raymx.errors import CheckpointError
+from raymx.kvstore.state import OptimizerState
+
+PARAMETERS, OPTIMIZER, STATE = "net.params", "optimizer.npz", "state.json"
+FORMAT = 2
+FILE_ERRORS = (OSError, ValueError, NotImplementedError)  # pyarrow's own exceptions are among the last two
+_TEMPORARY = ".tmp"
+_PLAIN = (
+    "trial",
+    "epoch",
+    "step",
+    "records",
+    "num_workers",
+    "global_batch_size",
+    "schedule_shift",
+    "state",
+    "sums",
+    "metrics",
+)  # what of a Saved is JSON as it is
+_UNSEALED = "0" * 64  # in the place of state.json's own checksum, while that is reckoned
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run was when it was saved."""
+
+    trial: str  # id of the trial that saved it
+    epoch: int
+    step: int  # steps of that epoch already done
+    records: int  # training records of that epoch already done
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """What tells which of two is further: steps do not, since a resized run may have another batch size."""
+        return self.epoch, self.records
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a run goes on from."""
+
+    parameters: bytes  # in Gluon's file format, by structural name
+    optimizer: OptimizerState  # canonical, by structural name
+    epoch: int
+    step: int  # steps of that epoch already done
+    state: Mapping[str, Any] = field(default_factory=dict)  # the loop's own
+    sums: Mapping[str, float] = field(default_factory=dict)  # of the epoch so far, added over workers
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the last that were reported
+    trial: str = ""  # id of the trial that saved it
+    records: int = 0  # training records of that epoch already done
+    num_workers: int = 0  # of the generation that saved it
+    global_batch_size: int = 0  # of that generation
+    schedule_shift: float = 0.0  # see raymx.kvstore.schedule
+
+    @property
+    def position(self) -> Position:
+        return Position(self.trial, self.epoch, self.step, self.records)
+
+
+# Writing
+
+
+def write(folder: str, saved: Saved, filesystem: Any = None) -> None:
+    """Write the three files into a folder, which is made when it is not there. ``filesystem`` None means local paths.
+
+    Raises CheckpointError with the path and the reason when that fails; the folder's files are then as they were, or
+    what is left is no checkpoint that `read` would take.
+    """
+    optimizer = io.BytesIO()
+    np.savez(optimizer, **_labelled(saved.optimizer))
+    files: dict[str, Any] = {
+        PARAMETERS: with_masters(saved.parameters, saved.optimizer.masters),
+        OPTIMIZER: optimizer.getbuffer(),
+    }
+    state = {
+        "format": FORMAT,
+        **{name: getattr(saved, name) for name in _PLAIN},
+        "update_counts": saved.optimizer.counts,
+        "optimizer_scalars": saved.optimizer.scalars,
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    }
+    _write_files(_or_local(filesystem), folder, {**files, STATE: _sealed(state)})
+
+
+def _labelled(optimizer: OptimizerState) -> dict[str, NDArray[Any]]:
+    """Every array under a name of its own, whatever the keys are."""
+    labelled = {
+        f"state/{name}/{i}": array for name, arrays in optimizer.arrays.items() for i, array in enumerate(arrays)
+    }
+    return labelled | {f"master/{name}": array for name, array in optimizer.masters.items()}
+
+
+def _sealed(state: Mapping[str, Any]) -> bytes:
+    """As JSON, with the checksum of all of its bytes in it."""
+    data = json.dumps({"checksum": _UNSEALED, **state}, indent=1, default=dict).encode()
+    return data.replace(_UNSEALED.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
+
+
+def _write_files(filesystem: Any, folder: str, files: Mapping[str, Any]) -> None:
+    """All under temporary names first, so that a disk which gets full leaves what is there; the last one named last."""
+    path = folder
+    try:
+        filesystem.create_dir(folder, recursive=True)
+        for name, data in files.items():
+            path = f"{folder}/{name}"
+            with filesystem.open_output_stream(path + _TEMPORARY, compression=None) as file:
+                file.write(data)
+            _sync(filesystem, path + _TEMPORARY)
+        for name in files:
+            path = f"{folder}/{name}"
+            filesystem.move(path + _TEMPORARY, path)
+        _sync(filesystem, folder)
+    except BaseException as error:
+        for name in files:
+            with suppress(*FILE_ERRORS):
+                filesystem.delete_file(f"{folder}/{name}{_TEMPORARY}")
+        if isinstance(error, FILE_ERRORS):
+            raise CheckpointError(f"{path} cannot be written: {reason(error)}") from error
+        raise
+
+
+def _sync(filesystem: Any, path: str) -> None:
+    """Wait until a local file, or the names in a local folder, are on the disk."""
+    place = local_path(filesystem, path)
+    if place is not None:
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# Reading
+
+
+def read(folder: str, filesystem: Any = None) -> Saved:
+    """The inverse of `write`. Raises CheckpointError when a file is missing, damaged, or holds what is no array."""
+    with _one_error(folder):
+        filesystem = _or_local(filesystem)
+        state = _read_state(filesystem, folder)
+        files = {name: _read_file(filesystem, folder, name) for name in (PARAMETERS, OPTIMIZER)}
+        for name, data in files.items():
+            if hashlib.sha256(data).hexdigest() != state["sha256"][name]:
+                raise CheckpointError(f"{folder}/{name} is damaged: its checksum is not the one in {STATE}")
+        arrays, masters = _arrays(files[OPTIMIZER])
+        optimizer = OptimizerState(arrays, state["update_counts"], masters, state["optimizer_scalars"])
+        return Saved(files[PARAMETERS], optimizer, **{name: state[name] for name in _PLAIN})
+
+
+def position(folder: str, filesystem: Any = None) -> Position:
+    """Where a checkpoint was made, from state.json alone. Raises CheckpointError when that cannot be read."""
+    with _one_error(folder):
+        state = _read_state(_or_local(filesystem), folder)
+        return Position(state["trial"], state["epoch"], state["step"], state["records"])
+
+
+@contextmanager
+def _one_error(folder: str) -> Iterator[None]:
+    """Whatever a damaged file raises inside json, zipfile or numpy as a CheckpointError."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"{folder} is no checkpoint that can be read ({STATE} or {OPTIMIZER}): "
+            f"{type(error).__name__}: {reason(error)}"
+        ) from None
+
+
+def _read_file(filesystem: Any, folder: str, name: str) -> bytes:
+    try:
+        with filesystem.open_input_stream(f"{folder}/{name}", compression=None) as file:
+            return bytes(file.read())
+    except FILE_ERRORS as error:
+        raise CheckpointError(f"{folder}/{name} cannot be read: {reason(error)}") from None
+
+
+def _read_state(filesystem: Any, folder: str) -> dict[str, Any]:
+    data = _read_file(filesystem, folder, STATE)
+    try:
+        state = json.loads(data)
+        found, checksum = state.get("format"), state.get("checksum")
+    except Exception as error:  # cut, or no JSON object at all
+        raise CheckpointError(f"{folder}/{STATE} is damaged: {reason(error)}") from None
+    if found != FORMAT:
+        raise CheckpointError(f"{folder}: checkpoint format {found}; this raymx reads format {FORMAT}")
+    unsealed = data.replace(str(checksum).encode(), _UNSEALED.encode(), 1)
+    if hashlib.sha256(unsealed).hexdigest() != checksum:
+        raise CheckpointError(f"{folder}/{STATE} is damaged: its checksum is not the one in it")
+    return dict(state)
+
+
+def _arrays(data: bytes) -> tuple[dict[str, list[NDArray[Any]]], dict[str, NDArray[Any]]]:
+    """(state, masters) by structural name."""
+    numbered: defaultdict[str, dict[int, NDArray[Any]]] = defaultdict(dict)
+    masters: dict[str, NDArray[Any]] = {}
+    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+        for label in stored.files:
+            kind, _, name = label.partition("/")
+            if kind == "master":
+                masters[name] = stored[label]
+            else:
+                name, _, number = name.rpartition("/")
+                numbered[name][int(number)] = stored[label]
+    return {name: [arrays[i] for i in sorted(arrays)] for name, arrays in numbered.items()}, masters
+
+
+# File systems
+
+
+def local_path(filesystem: Any, path: str) -> str | None:
+    """``path`` on a pyarrow file system as the operating system knows it; None where it is not local."""
+    from pyarrow import fs
+
+    if isinstance(filesystem, fs.SubTreeFileSystem):
+        return local_path(filesystem.base_fs, os.path.join(filesystem.base_path, path.lstrip("/")))
+    return path if isinstance(filesystem, fs.LocalFileSystem) else None
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line: pyarrow's own texts name the path again, and twice."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _or_local(filesystem: Any) -> Any:
+    if filesystem is not None:
+        return filesystem
+    from pyarrow import fs
+
+    return fs.LocalFileSystem()

@@ -1,0 +1,217 @@
+"""The in-epoch checkpoints of a trial, and the choice of what it goes on from.
+
+    TRIAL FOLDER/checkpoint_000002/                     Tune's own, between the steps of a trial
+    TRIAL FOLDER/in_epoch/epoch00002_step00000150/      raymx's, in the middle of an epoch
+
+An in-epoch one goes before Tune's only when it is of the same life of the same trial, and further. A trial that was
+cloned from another one (population based training) is given that one's checkpoint: what it had itself is of a life that
+was given up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from os.path import realpath
+from typing import Any
+
+from raymx.checkpoint import files
+from raymx.checkpoint.files import FILE_ERRORS, STATE, Position, Saved, reason
+from raymx.errors import CheckpointError
+
+IN_EPOCH, TUNE = "in_epoch", "checkpoint_"
+KEPT = 2  # in-epoch ones: the older is for when the newer is damaged
+CLOSE_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint that is there, and where the run was in it."""
+
+    folder: str
+    position: Position
+    filesystem: Any = None  # None for local paths
+
+
+def to_try(trial: str, given: Found | None, in_epoch: Iterable[Found], tune: Iterable[Found]) -> list[Found]:
+    """The checkpoints that ``trial`` may go on from, the best first. Pure.
+
+    ``given`` is the one that Tune restores: None when there is none, or when it cannot be told where the run was in it.
+    """
+    if given and given.position.trial != trial:
+        return [given]
+    in_epoch = [found for found in in_epoch if found.position.trial == trial]
+    tune = [found for found in tune if found.position.trial == trial]
+    if given is None:
+        return _furthest_first([*in_epoch, *tune])
+    reached = given.position.reached
+    further = [found for found in in_epoch if found.position.reached > reached]
+    not_further = [found for found in (*in_epoch, *tune) if found.position.reached <= reached]
+    return [*_furthest_first(further), given, *_furthest_first(not_further)]
+
+
+def to_keep(written: Found, others: Iterable[Found]) -> list[Found]:
+    """The in-epoch checkpoints to keep once ``written`` is there. Pure.
+
+    Those are the furthest up to it: one that is further than the trial itself is damaged, or of a life given up.
+    """
+    before = [
+        found
+        for found in others
+        if found.position.trial == written.position.trial and found.position.reached < written.position.reached
+    ]
+    return [written, *_furthest_first(before)[: KEPT - 1]]
+
+
+def _furthest_first(checkpoints: Iterable[Found]) -> list[Found]:
+    return sorted(checkpoints, key=lambda found: found.position.reached, reverse=True)
+
+
+class Checkpoints:
+    """The checkpoints in ``trial_folder`` of a pyarrow ``filesystem``, of the trial with this id.
+
+    In-epoch ones are written by a thread, at most one at a time. A failure there is never raised, since training can go
+    on without: `take_problem` tells it. For one thread, but for the writing.
+    """
+
+    def __init__(self, filesystem: Any, trial_folder: str, trial_id: str) -> None:
+        self._filesystem, self._trial_folder, self._trial = filesystem, trial_folder, trial_id
+        self._folder = f"{trial_folder}/{IN_EPOCH}"
+        self._thread: threading.Thread | None = None
+        self._problems: deque[str] = deque(maxlen=1)
+
+    # Writing
+
+    def save(self, saved: Saved) -> None:
+        """Write it in the background; waits until an earlier one is written, so that at most one lies in memory."""
+        self.wait()
+        self._thread = threading.Thread(
+            target=self._write, args=[replace(saved, trial=self._trial)], name="in-epoch checkpoint", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until nothing is being written, or the time is over; whether nothing is."""
+        if self._thread:
+            self._thread.join(timeout_s)
+        return not self.busy
+
+    def take_problem(self) -> str | None:
+        """What failed since the last call, for the user; None when nothing did."""
+        try:
+            return self._problems.pop()
+        except IndexError:
+            return None
+
+    def clear(self) -> None:
+        """Delete all in-epoch checkpoints: the trial has finished, or begins another life."""
+        self.wait(CLOSE_TIMEOUT_S)
+        self._remove(self._folder)
+
+    def close(self) -> None:
+        """Let the one that is being written get done, unless that takes longer than ``CLOSE_TIMEOUT_S``."""
+        self.wait(CLOSE_TIMEOUT_S)
+
+    def _write(self, saved: Saved) -> None:
+        folder = f"{self._folder}/epoch{saved.epoch:05d}_step{saved.step:08d}"
+        self._remove(folder)  # what a killed write or an earlier life left
+        try:
+            files.write(folder, saved, self._filesystem)
+        except Exception as error:
+            self._remove(folder)
+            self._problem("written", error.__cause__ or error)
+        else:
+            self._prune(Found(folder, saved.position))
+
+    def _prune(self, written: Found) -> None:
+        try:
+            kept = {found.folder for found in to_keep(written, self._found(self._folder, "", []))}
+            old = [folder for folder in self._folders(self._folder, "") if folder not in kept]
+        except FILE_ERRORS as error:
+            self._problem("listed", error)
+            return
+        for folder in old:
+            self._remove(folder)
+
+    def _remove(self, folder: str) -> None:
+        from pyarrow.fs import FileType
+
+        try:
+            if self._filesystem.get_file_info(folder).type != FileType.NotFound:
+                self._filesystem.delete_dir(folder)
+        except FILE_ERRORS as error:
+            self._problem("deleted", error)
+
+    def _problem(self, what: str, error: BaseException) -> None:
+        # The same text whichever checkpoint it was: it is shown as a warning, once.
+        self._problems.append(
+            f"in-epoch checkpoints in {self._folder} cannot be {what} ({reason(error)}); training goes on"
+        )
+
+    # Reading
+
+    def newest(self, given: str | None = None, given_filesystem: Any = None) -> tuple[Saved | None, list[str]]:
+        """What to go on from, and a warning for each checkpoint that was skipped.
+
+        ``given`` is the folder of the checkpoint that Tune restores, None when there is none; (None, warnings) when
+        there is nothing to go on from. A trial that was cloned loses its own in-epoch checkpoints here. Raises
+        CheckpointError, naming what was tried, when one was given and none can be read.
+        """
+        self.wait()
+        skipped: list[str] = []
+        first = self._look_at(given, given_filesystem, skipped) if given else None
+        if first and first.position.trial != self._trial:
+            self._remove(self._folder)
+        damaged: list[str] = [] if first else skipped  # of Tune's: told when it comes to the older ones
+        in_epoch = self._found(self._folder, "", skipped)
+        tune = self._found(self._trial_folder, TUNE, damaged, but=given)
+        for found in to_try(self._trial, first, in_epoch, tune):
+            try:
+                return files.read(found.folder, found.filesystem), skipped
+            except CheckpointError as error:
+                skipped.append(_skipped(error))
+            if found is first:
+                skipped += damaged
+        if given:
+            raise CheckpointError(f"trial {self._trial} has no checkpoint to go on from: " + "; ".join(skipped))
+        return None, skipped
+
+    def _found(self, folder: str, prefix: str, skipped: list[str], but: str | None = None) -> list[Found]:
+        """The checkpoints in a folder, but for a local one. One without state.json is not written to its end: none."""
+        found = []
+        try:
+            for path in self._folders(folder, prefix):
+                place = files.local_path(self._filesystem, path)
+                given = but is not None and place is not None and realpath(place) == realpath(but)
+                if not given and self._filesystem.get_file_info(f"{path}/{STATE}").is_file:
+                    found.append(self._look_at(path, self._filesystem, skipped))
+        except FILE_ERRORS as error:
+            skipped.append(f"{folder} cannot be listed: {reason(error)}")
+        return [one for one in found if one]
+
+    def _look_at(self, folder: str, filesystem: Any, skipped: list[str]) -> Found | None:
+        try:
+            return Found(folder, files.position(folder, filesystem), filesystem)
+        except CheckpointError as error:
+            skipped.append(_skipped(error))
+            return None
+
+    def _folders(self, folder: str, prefix: str) -> list[str]:
+        from pyarrow.fs import FileSelector, FileType
+
+        return [
+            info.path
+            for info in self._filesystem.get_file_info(FileSelector(folder, allow_not_found=True))
+            if info.type == FileType.Directory and info.base_name.startswith(prefix)
+        ]
+
+
+def _skipped(error: CheckpointError) -> str:
+    return f"skipped a checkpoint: {error}"

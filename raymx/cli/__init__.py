@@ -1,0 +1,1 @@
+"""Command lines: their flags and how they end."""

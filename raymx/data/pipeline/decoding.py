@@ -1,0 +1,298 @@
+"""What a read task does, without Ray: records of several files -> one worker's batches of pixels.
+
+    for batch in decode_batches(paths, places, decoding):
+        batch.images, batch.labels, batch.mirror, batch.bad
+
+A record that cannot be used is raised as a DataError that names its file and offset, or, where the experiment says
+``on_bad_record: skip``, becomes a row of zeros that is named in ``bad``.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raymx.data.pipeline.augment import generator
+from raymx.data.pipeline.image import Pixels, decode_full, decode_into
+from raymx.data.recordio.reading import read_payloads
+from raymx.data.recordio.record import unpack
+from raymx.errors import DataError
+from raymx.experiment.user_code import load_object
+from raymx.storage import Reader, is_uri, open_reader
+
+# An object store answers one request for a megabyte about as soon as one for nothing.
+URI_GAP_BYTES = 1 << 20
+# A read task covers whole batches of at least this many records and at least this many decoded bytes: starting a task
+# costs about as much as decoding a dozen photographs or some thousands of 28x28 images.
+TASK_RECORDS = 256
+TASK_BYTES = 4 << 20
+PADDING_LABEL = -1.0
+
+Payload = bytes | memoryview | DataError
+Transform = Callable[[NDArray[np.uint8], NDArray[np.float32], "np.random.Generator | None"], Any]
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How records become rows of a batch; all that a read task is told beside which records."""
+
+    pixels: Pixels
+    label_width: int = 1
+    pad_labels: bool = False  # narrower labels are filled up with -1
+    seed: int = 0
+    skip_bad: bool = False
+    transform: str | None = None  # module:function, looked for in `directory` first
+    directory: str = ""
+    floats: bool = False  # the transform gives float32 (C, H, W), and not uint8 (H, W, C)
+
+    @property
+    def image_dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32 if self.floats else np.uint8)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(H, W, C) of uint8 images, (C, H, W) of a transform's float32 ones."""
+        channels, height, width = self.pixels.shape
+        return (channels, height, width) if self.floats else (height, width, channels)
+
+    @property
+    def row_bytes(self) -> int:
+        return int(np.prod(self.image_shape)) * self.image_dtype.itemsize + 4 * self.label_width
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a record gives the same pixels in every epoch (mirroring apart, which the net's graph does)."""
+        augment = self.pixels.augment
+        changed = augment.model_dump(exclude={"rand_mirror"}, exclude_defaults=True) if augment else {}
+        return not changed and self.transform is None
+
+
+def task_batches(rows: int, row_bytes: int) -> int:
+    """Batches of one read task, for batches of ``rows`` rows of so many bytes."""
+    return max(1, max(TASK_RECORDS, TASK_BYTES // row_bytes) // rows)
+
+
+def tasks_in_flight(num_cpus: float) -> int:
+    """Read tasks that run or wait on the node for a CPU of the bundle.
+
+    Ray Data looks about ten times a second what has ended. With others waiting, a CPU has its next task at once.
+    """
+    return 2 * int(num_cpus) + 1
+
+
+@dataclass(frozen=True)
+class RecordLocations:
+    """Where the records of one batch lie; each int64 (rows,)."""
+
+    ids: NDArray[np.int64]
+    files: NDArray[np.int64]  # index into the paths
+    offsets: NDArray[np.int64]  # bytes
+    sizes: NDArray[np.int64]  # bytes on disk
+    epoch: int = 0
+
+    @cached_property
+    def first_rows(self) -> NDArray[np.int64]:
+        """int64 (rows,): the first row with the same record. Padding repeats records, and each is decoded once."""
+        _, first, inverse = np.unique(self.ids, return_index=True, return_inverse=True)
+        return first[inverse]
+
+
+@dataclass(frozen=True)
+class BadRecord:
+    """A record that was skipped."""
+
+    path: str
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """One batch."""
+
+    images: NDArray[Any]  # (rows, *Decoding.image_shape)
+    labels: NDArray[np.float32]  # float32 (rows, label_width)
+    mirror: NDArray[np.uint8]  # uint8 (rows,): 1 where the picture is to be mirrored
+    usable: NDArray[np.uint8]  # uint8 (rows,): 0 for a bad record
+    bad: list[BadRecord]
+
+
+def decode_batches(paths: Sequence[str], places: Sequence[RecordLocations], decoding: Decoding) -> Iterator[Decoded]:
+    """Read and decode batch after batch. Raises DataError unless ``decoding.skip_bad``."""
+    with ExitStack() as stack:
+        payloads = _payloads(paths, places, stack)
+        for batch in places:
+            yield _decode_batch(paths, batch, payloads, decoding)
+
+
+def _payloads(
+    paths: Sequence[str], places: Sequence[RecordLocations], stack: ExitStack
+) -> Mapping[int, Iterator[Payload]]:
+    """By file, the payloads of its records in the order in which the batches need them."""
+    files = np.concatenate([batch.files[_decoded_rows(batch)] for batch in places])
+    offsets = np.concatenate([batch.offsets[_decoded_rows(batch)] for batch in places])
+    sizes = np.concatenate([batch.sizes[_decoded_rows(batch)] for batch in places])
+    found: dict[int, Iterator[Payload]] = {}
+    for file in np.unique(files).tolist():
+        reader: Reader = stack.enter_context(open_reader(paths[file]))
+        mine = files == file
+        found[file] = read_payloads(reader, offsets[mine], sizes[mine], URI_GAP_BYTES if is_uri(paths[file]) else 0)
+    return found
+
+
+def _decoded_rows(batch: RecordLocations) -> NDArray[np.bool_]:
+    return np.asarray(batch.first_rows == np.arange(len(batch.ids)))
+
+
+def _decode_batch(
+    paths: Sequence[str], batch: RecordLocations, payloads: Mapping[int, Iterator[Payload]], decoding: Decoding
+) -> Decoded:
+    rows = len(batch.ids)
+    out = Decoded(
+        np.empty((rows, *decoding.image_shape), decoding.image_dtype),
+        np.empty((rows, decoding.label_width), np.float32),
+        np.zeros(rows, np.uint8),
+        np.ones(rows, np.uint8),
+        [],
+    )
+    # Python numbers: an index into a NumPy array for every record is slower than decoding a small image.
+    columns = (batch.ids, batch.files, batch.offsets, batch.first_rows)
+    listed = zip(*(column.tolist() for column in columns), strict=True)
+    for row, (record, file, offset, first) in enumerate(listed):
+        if first < row:
+            for array in (out.images, out.labels, out.mirror, out.usable):
+                array[row] = array[first]
+            continue
+        payload = next(payloads[file])  # raises where the file itself cannot be read: no record is to blame then
+        try:
+            out.mirror[row] = _decode_row(
+                out, row, payload, (decoding.seed, batch.epoch, record), (paths[file], offset), decoding
+            )
+        except DataError as error:
+            if not decoding.skip_bad or isinstance(error, TransformFailed):
+                raise
+            out.images[row], out.labels[row], out.usable[row] = 0, 0, 0
+            out.bad.append(BadRecord(paths[file], offset, _reason(error, paths[file], offset)))
+    return out
+
+
+def _decode_row(
+    out: Decoded, row: int, payload: Payload, seeds: tuple[int, int, int], place: tuple[str, int], decoding: Decoding
+) -> bool:
+    """Fill one row; whether its picture is to be mirrored. ``seeds`` are for `augment.generator`."""
+    if isinstance(payload, DataError):
+        raise payload
+    where = f"{place[0]}, record at byte {place[1]}"
+    content = unpack(payload, where)
+    out.labels[row] = _labels(content.label, decoding, where)
+    pixels = decoding.pixels
+    rng = generator(*seeds) if pixels.random or decoding.transform else None
+    if decoding.transform is None:
+        return decode_into(out.images[row], content.image, pixels, where, rng)
+    _transform(out, row, content.image, rng, where, decoding)
+    return False
+
+
+def _labels(labels: NDArray[np.float32], decoding: Decoding, where: str) -> NDArray[np.float32]:
+    width = decoding.label_width
+    if len(labels) == width:
+        return labels
+    if decoding.pad_labels and len(labels) < width:
+        return np.pad(labels, (0, width - len(labels)), constant_values=PADDING_LABEL)
+    raise DataError(
+        f"{where}: it has {len(labels)} labels; data.label_width is {width}, and both must agree "
+        "(auto fills narrower labels up with -1)"
+    )
+
+
+def _reason(error: DataError, path: str, offset: int) -> str:
+    return str(error).removeprefix(f"{path}, record at byte {offset}: ")
+
+
+# ---- a transform of the user's own ----
+
+
+class TransformFailed(DataError):
+    """The user's transform raised: an error of the experiment, whatever is said of bad records."""
+
+
+@lru_cache(maxsize=8)
+def load_transform(name: str, directory: str) -> Transform:
+    """The user's function of (image, label, rng); a Gluon transform, which takes the image alone, is wrapped."""
+    found = load_object(name, directory)
+    if isinstance(found, type) or not callable(found):
+        raise DataError(
+            f"{name} is {'a class' if isinstance(found, type) else type(found).__name__}; a transform is a "
+            "function, or an instance of a Gluon transform"
+        )
+    return _gluon_transform(found) if hasattr(found, "collect_params") else found
+
+
+def _gluon_transform(block: Any) -> Transform:
+    import random
+
+    import mxnet as mx
+
+    def transform(image: NDArray[np.uint8], label: NDArray[np.float32], rng: np.random.Generator | None) -> Any:
+        if rng is not None:  # Gluon's transforms draw from these three
+            seed = int(rng.integers(1 << 31))
+            mx.random.seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)
+        return block(mx.nd.array(image, dtype="uint8")).asnumpy()
+
+    return transform
+
+
+def _transform(
+    out: Decoded, row: int, image: bytes | memoryview, rng: np.random.Generator | None, where: str, decoding: Decoding
+) -> None:
+    """Fill one row with what the user's transform makes of it. Raises TransformFailed that names ``where``."""
+    changed, label = _call_transform(image, out.labels[row].copy(), rng, where, decoding)
+    for what, given, row_of in (("an image", changed, out.images), ("a label", label, out.labels)):
+        if given.shape != row_of.shape[1:] or given.dtype != row_of.dtype:
+            channels, height, width = decoding.pixels.shape
+            raise TransformFailed(
+                f"{where}: the transform {decoding.transform} returned {what} of {given.dtype} {given.shape}, where "
+                f"{row_of.dtype} {row_of.shape[1:]} is due: images are uint8 {(height, width, channels)} or float32 "
+                f"{(channels, height, width)} (see data.image_shape), the same for every record"
+            )
+    out.images[row], out.labels[row] = changed, label
+
+
+def _call_transform(
+    image: bytes | memoryview,
+    label: NDArray[np.float32],
+    rng: np.random.Generator | None,
+    where: str,
+    decoding: Decoding,
+) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    assert decoding.transform is not None
+    transform = load_transform(decoding.transform, decoding.directory)
+    whole = decode_full(image, decoding.pixels.shape[0], where, decoding.pixels.exif)
+    try:
+        result = transform(whole, label, rng)
+        changed, label = result if isinstance(result, tuple) else (result, label)
+        return np.asarray(changed), np.atleast_1d(np.asarray(label, np.float32))
+    except Exception as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+        trace = "".join(f"\n{line.rstrip()}" for line in traceback.format_list(frames))
+        hint = "" if frames else "; it must return the image, or (image, label)"
+        raise TransformFailed(
+            f"{where}: the transform {decoding.transform} failed: {type(error).__name__}: {error}{hint}{trace}"
+        ) from None
+
+
+def gives_floats(payload: bytes, where: str, decoding: Decoding) -> bool:
+    """Whether the experiment's transform makes float32 images, tried on one record."""
+    content = unpack(payload, where)
+    rng = generator(decoding.seed, 0, 0)
+    labels = _labels(content.label, decoding, where).copy()
+    return _call_transform(content.image, labels, rng, where, decoding)[0].dtype == np.float32

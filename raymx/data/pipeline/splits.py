@@ -1,0 +1,119 @@
+"""The sets of an experiment as one worker sees them: their records, and how these become rows of a batch.
+
+    sets = Splits(experiment, opened)
+    sets.records("train"), sets.decoding("train"), sets.label_width, sets.floats
+
+No Ray and no mxnet, but for what a transform of the user's imports.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from raymx.data.pipeline.decoding import Decoding, TransformFailed, gives_floats
+from raymx.data.pipeline.image import Pixels
+from raymx.data.recordio.framing import read_payload
+from raymx.data.recordio.record_set import RecordSet
+from raymx.errors import DataError
+from raymx.experiment.loading import Experiment
+from raymx.storage import open_reader
+
+
+class Splits:
+    """``train`` and, where the experiment has them, ``validation`` records. Each is opened when first asked for."""
+
+    def __init__(self, experiment: Experiment, opened: Callable[[RecordSet], None]) -> None:
+        """``opened`` is told of each set once."""
+        self._experiment, self._when_opened = experiment, opened
+        self._records: dict[str, RecordSet] = {}
+        self._decodings: dict[str, Decoding] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the sets that the experiment has."""
+        return [which for which in ("train", "validation") if getattr(self._experiment.data, which)]
+
+    def records(self, which: str) -> RecordSet:
+        """The ``train`` or the ``validation`` records. Raises DataError when they cannot be had."""
+        if which not in self._records:
+            data = self._experiment.data
+            paths = getattr(data, which)
+            if not paths:
+                raise DataError(f"data.{which} is not set; name a .rec file")
+            paths = [paths] if isinstance(paths, str) else paths
+            records = RecordSet.open([self._experiment.resolve(path) for path in paths], data.on_bad_record)
+            self._when_opened(records)
+            self._records[which] = records
+        return self._records[which]
+
+    def fingerprint(self) -> list[tuple[str, str]]:
+        """(file name, digest) of every file: equal wherever the data are. The folder may differ between nodes."""
+        return [
+            (os.path.basename(path), digest)
+            for which in self.names
+            for path, digest in self.records(which).fingerprint().items()
+        ]
+
+    @cached_property
+    def label_width(self) -> int:
+        """Labels a record: ``data.label_width``, or for ``auto`` the most that any record has."""
+        width = self._experiment.data.label_width
+        return width if width != "auto" else max(1, *(self.records(which).max_label_width() for which in self.names))
+
+    @cached_property
+    def floats(self) -> bool:
+        """Whether images are float32 (C, H, W) of the user's transforms, and not uint8 (H, W, C)."""
+        found = {which: self._try_transform(which) for which in self.names}
+        if len(set(found.values())) > 1:
+            raise DataError(
+                "data.transform and data.validation_transform must agree: one makes float32 images, the "
+                "other uint8 ones (raymx's own makes uint8): set both, or have both return uint8"
+            )
+        return found["train"]
+
+    def decoding(self, which: str) -> Decoding:
+        """How records of a set are decoded."""
+        if which not in self._decodings:
+            self._decodings[which] = replace(self._trial_decoding(which), floats=self.floats)
+        return self._decodings[which]
+
+    def _trial_decoding(self, which: str) -> Decoding:
+        """All but ``floats``, which is found with it."""
+        data, training = self._experiment.data, which == "train"
+        return Decoding(
+            Pixels(data.image_shape, data.resize, data.exif, data.augment if training else None),
+            self.label_width,
+            data.label_width == "auto",
+            seed=self._experiment.training.seed,
+            skip_bad=data.on_bad_record == "skip",
+            transform=data.transform if training else data.validation_transform,
+            directory=self._experiment.directory,
+        )
+
+    def _try_transform(self, which: str) -> bool:
+        """Whether its images are float32, by the first record that can be used."""
+        decoding, records = self._trial_decoding(which), self.records(which)
+        if decoding.transform is None:
+            return False
+        for record in range(records.num_records):
+            try:
+                return _floats_of(records, record, decoding)
+            except TransformFailed:
+                raise
+            except DataError:
+                if not decoding.skip_bad or record + 1 == records.num_records:
+                    raise
+        return False
+
+
+def _floats_of(records: RecordSet, record: int, decoding: Decoding) -> bool:
+    (file,), (offset,), (size,) = records.locate(np.array([record]))
+    path = records.paths[int(file)]
+    with open_reader(path) as reader:
+        payload = read_payload(reader, int(offset), size=int(size))
+    return gives_floats(payload, f"{path}, record at byte {offset}", decoding)

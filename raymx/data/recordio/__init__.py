@@ -1,0 +1,1 @@
+"""The RecordIO format, byte for byte as MXNet's: framing, records, indexes, sets of files. No Ray, no MXNet."""

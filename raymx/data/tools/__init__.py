@@ -1,0 +1,1 @@
+"""Files of records for people: packing images, verifying, showing, Ray Datasets."""

@@ -1,0 +1,116 @@
+"""Connect to a Ray cluster, or start Ray on this machine, and keep its own words off the screen."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import socket
+import threading
+import warnings
+from typing import Any
+
+from raymx.driver.planning import needed_cpus, soft_limit
+from raymx.errors import PlacementError
+from raymx.experiment.loading import Experiment
+from raymx.text.words import count
+
+PROBE_TIMEOUT_S = 5.0
+
+
+def cluster_address(address: str | None) -> str | None:
+    return address or os.environ.get("RAY_ADDRESS") or None
+
+
+def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship: bool = True) -> str:
+    """Connect to the cluster, or start Ray here with the logical CPUs of the plan, and say so in words ("" when not).
+
+    To a cluster the experiment's folder travels as Ray's working directory, unless ``ship`` is false.
+    """
+    set_environment()
+    import ray
+
+    if not verbose:
+        quieten()
+    address = cluster_address(address)
+    common: dict[str, Any] = {
+        "logging_level": logging.INFO if verbose else logging.ERROR,
+        "log_to_driver": verbose,
+        "configure_logging": verbose,
+    }
+    if address:
+        environment = {"working_dir": experiment.directory} if ship else {}
+        try:
+            probe(address)
+            import_ahead()
+            ray.init(address, runtime_env=environment, **common)
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise PlacementError(
+                f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
+                f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}"
+            ) from None
+        return ""
+    needed, cores = needed_cpus(experiment), len(os.sched_getaffinity(0))
+    cpus = max(needed, cores)
+    for name, value in soft_limit(cpus).items():
+        os.environ.setdefault(name, value)
+    import_ahead()
+    ray.init("local", num_cpus=cpus, include_dashboard=False, **common)
+    return (
+        f"started Ray on this machine with {cpus} logical CPUs: the plan needs {needed}, the machine has "
+        f"{count(cores, 'core')}"
+    )
+
+
+def _advice(error: str, experiment: Experiment) -> str:
+    if "working_dir" in error or "Package size" in error:
+        return (
+            f"the experiment's folder {experiment.directory} travels to the cluster and may hold 512 MiB: move "
+            "what the experiment does not need out of it"
+        )
+    # Ray sends a token to a named address only when told to, since it gives the token to whoever listens there.
+    return (
+        "is it running (`ray status` on its head)? When it asks for a token: run on its "
+        "head with --address auto (`ray exec`, `ray attach`), or copy its ~/.ray/auth_token here and set "
+        "RAY_AUTH_MODE=token, if you trust that address with it"
+    )
+
+
+def import_ahead() -> None:
+    """Import Tune in a thread: it takes more than a second, while ray.init waits for other processes."""
+
+    def load() -> None:
+        with contextlib.suppress(Exception):  # what is wrong is raised where it is needed
+            importlib.import_module("raymx.trial.trainable")
+
+    threading.Thread(target=load, daemon=True).start()
+
+
+def probe(address: str) -> None:
+    """Raise OSError when nothing listens at a host:port; Ray itself would try for minutes. Other forms pass."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S).close()
+
+
+def set_environment() -> None:
+    """What Ray and Tune read when they are imported or started."""
+    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C is the run's to handle: save first
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")  # all that a killed driver can lose
+    os.environ.setdefault("TUNE_FORCE_TRIAL_CLEANUP_S", "2")
+    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # a row of an interrupted epoch lacks some
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the new one prints folders even when silent
+    os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+
+def quieten() -> None:
+    """Keep what a user cannot use off the screen: Ray's and Tune's own words, warnings of their libraries."""
+    warnings.simplefilter("ignore")
+    for name in ("ray", "ray.tune", "ray.train"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    from ray._private import worker
+
+    # What raylets tell every driver, whatever log_to_driver says: of one that ends, its stack trace.
+    worker.print_to_stdstream = lambda *_, **__: None

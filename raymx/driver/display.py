@@ -1,0 +1,133 @@
+"""What a run prints: a few lines that a user can use, and one live line in a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TextIO
+
+from raymx import __version__
+from raymx.experiment import rules
+from raymx.sweep.plan import RunPlan
+from raymx.sweep.trial_records import TrialRecord
+from raymx.text.words import count
+
+BAR = 24
+PHASES = {
+    "waiting": "waiting for room in the cluster",
+    "forming": "forming the KVStore",
+    "leaving": "moving to other nodes",
+}
+"""What a trial that does not train is doing."""
+
+
+class Display:
+    """Writes to one stream; the live line is redrawn in place, and left out where that cannot be."""
+
+    resume_with = "python -m raymx.run --resume"
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live = stream.isatty()
+        self._shown_live = False
+        self._said: set[str] = set()
+        self._epochs = 0
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._clear()
+        print(text, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Nothing more will be shown."""
+
+    def head(self, prepared: RunPlan, started: str) -> None:
+        """What is going to run, and where; ``started`` says so when raymx started Ray itself."""
+        experiment, plan = prepared.base, prepared.plan
+        self._epochs = experiment.training.epochs
+        servers = len(plan.server_bundles)
+        roles = plan.roles.workers_in_words + (f" and {count(servers, 'server')}" if servers else "")
+        self.say(
+            f"raymx {__version__}: {experiment.name}, {experiment.model.net}, {roles}, "
+            f"{rules.resolved_store_type(experiment)}, {experiment.precision.dtype}"
+        )
+        if started:
+            self.say(started)
+        self.warnings(rules.notes(experiment), "note")
+
+    def warnings(self, texts: Iterable[str], word: str = "warning") -> None:
+        """Each one once."""
+        for text in texts:
+            if text not in self._said:
+                self._said.add(text)
+                self.say(f"{word}: {text}")
+
+    def note(self, trial_id: str, text: str) -> None:
+        """Something that changed in a trial."""
+        self.say(text)
+
+    def trial(self, record: TrialRecord) -> None:
+        """A trial has begun or ended."""
+
+    def refresh(self) -> None:
+        """Some progress was shown: draw it, where it is not drawn at once."""
+
+    def progress(self, trial_id: str, progress: Mapping[str, Any]) -> None:
+        """Redraw the live line."""
+        if self._live and progress:
+            self._stream.write("\r\x1b[K" + live_line(progress, self._epochs))
+            self._stream.flush()
+            self._shown_live = True
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        self.say(row_line(row, self._epochs))
+
+    def end(self, summary: Mapping[str, Any], path: str) -> None:
+        """How it ended and where everything is."""
+        best = summary["best"]
+        self.say(
+            f"{summary['state']} after {summary['wall_s']:.0f} s"
+            + (f": best {best['metric']} {best['value']:.4f} in epoch {best['epoch']:g}" if best else "")
+        )
+        self.say(f"results     {path}")
+        if summary["parameters"]:
+            self.say(f"parameters  {summary['parameters']}")
+        if summary["state"] != "finished":
+            self.say(f"go on with  {self.resume_with} {path}")
+
+    def _clear(self) -> None:
+        if self._shown_live:
+            self._stream.write("\r\x1b[K")
+            self._shown_live = False
+
+
+def live_line(progress: Mapping[str, Any], epochs: int) -> str:
+    """One line of at most about 100 columns."""
+    phase = progress.get("phase")
+    if phase != "training" or not progress.get("steps"):
+        return f"{PHASES.get(str(phase), 'waiting for the first batch')} ..."
+    done = progress["step"] / progress["steps"]
+    filled = round(done * BAR)
+    speed, loss = progress.get("samples_per_sec"), progress.get("loss")
+    return (
+        f"epoch {progress['epoch'] + 1}/{epochs} [{'#' * filled}{'.' * (BAR - filled)}] "
+        f"{progress['step']}/{progress['steps']} steps"
+        + (f"  {speed:,.0f} samples/s" if speed else "")
+        + (f"  loss {loss:.3f}" if loss is not None else "")
+    )
+
+
+def row_line(row: Mapping[str, Any], epochs: int) -> str:
+    """A result in one line: the metrics, then what it cost."""
+    metrics = "  ".join(
+        f"{name} {value:.4f}"
+        for name, value in row.items()
+        if name.startswith(("train_", "validation_"))
+        and isinstance(value, float)
+        and name != "train_s"
+        and not name.endswith("_samples")
+        and not math.isnan(value)
+    )
+    speed = row.get("samples_per_sec")
+    cost = f"  {speed:,.0f} samples/s" if speed and not math.isnan(speed) else ""
+    return f"epoch {row.get('epoch', math.nan):g}/{epochs}  {metrics}{cost}"

@@ -1,0 +1,34 @@
+"""``--dry-run``: what would run and where, or why it cannot."""
+
+from __future__ import annotations
+
+from raymx.cli.exit import EXIT_OK
+from raymx.cluster import placement
+from raymx.driver.connection import cluster_address, connect
+from raymx.driver.planning import cpus_here, free_now, nodes_to_plan_with, prepare_here
+from raymx.experiment import loading, rules
+from raymx.experiment.loading import Experiment
+from raymx.sweep import plan as sweep_plan
+
+
+def dry_run(experiment: Experiment, address: str | None) -> int:
+    """Print the resolved experiment, its placement and the cells of its sweep; the exit code says whether it can run.
+
+    With an address (or RAY_ADDRESS) it looks at that cluster. It starts nothing.
+    """
+    print(loading.to_yaml(experiment))
+    nodes = None
+    if cluster_address(address):
+        connect(experiment, address, verbose=False, ship=False)
+        nodes, more, _ = nodes_to_plan_with()
+        nodes = [*nodes, *more]
+        prepared = sweep_plan.prepare(experiment, nodes, [*free_now(), *more])
+    else:
+        prepared = prepare_here(experiment, cpus_here(experiment))
+    if experiment.sweep.space:
+        print(sweep_plan.describe(prepared))
+    plan = placement.with_spare(prepared.plan, prepared.spare_cpus)
+    print(placement.describe(prepared.base, plan, nodes, trials=prepared.at_once))
+    for note in () if experiment.sweep.space else rules.notes(prepared.base):
+        print(f"note: {note}")
+    return EXIT_OK

@@ -1,0 +1,61 @@
+"""What there is to plan a run with: this machine, or a cluster and what its autoscaler could add."""
+
+from __future__ import annotations
+
+import glob
+import math
+import os
+
+from raymx.cluster import placement
+from raymx.cluster.placement import NodeResources
+from raymx.experiment.loading import Experiment
+from raymx.sweep import plan as sweep_plan
+from raymx.sweep.plan import RunPlan
+
+
+def prepare_here(experiment: Experiment, cpus: int) -> RunPlan:
+    """As a Ray started on this machine would run it, with the machine's GPUs, and so many logical CPUs free."""
+    gpus = len(glob.glob("/dev/nvidia[0-9]*"))
+    return sweep_plan.prepare(
+        experiment, [NodeResources("this machine", math.inf, gpus)], [NodeResources("this machine", cpus, gpus)]
+    )
+
+
+def needed_cpus(experiment: Experiment) -> int:
+    """Logical CPUs that a run's trials need; ``data.cpus: auto`` is 1 where nothing is free."""
+    prepared = prepare_here(experiment, 0)
+    return placement.logical_cpus(prepared.plan) * prepared.at_once
+
+
+def cpus_here(experiment: Experiment) -> int:
+    """Logical CPUs of a Ray that is started on this machine for a run."""
+    return max(needed_cpus(experiment), len(os.sched_getaffinity(0)))
+
+
+def soft_limit(cpus: int) -> dict[str, str]:
+    """For its environment: Ray ends idle processes beyond one a CPU, and counts actors too, so that the data streams
+    would start theirs every epoch.
+    """
+    return {"RAY_num_workers_soft_limit": str(4 * cpus)}
+
+
+def nodes_to_plan_with() -> tuple[list[NodeResources], list[NodeResources], int]:
+    """The cluster's nodes, those that its autoscaler could add, and how many are just joining."""
+    import ray
+
+    from raymx.cluster import autoscaler
+    from raymx.cluster.nodes import cluster_nodes
+
+    nodes = cluster_nodes()
+    scaling = autoscaler.config_here(ray.get_runtime_context().gcs_address)
+    return nodes, autoscaler.could_add(scaling, nodes), autoscaler.joining(scaling, len(nodes))
+
+
+def free_now() -> list[NodeResources]:
+    """What nobody holds at this moment, by node."""
+    from ray._private.state import available_resources_per_node
+
+    return [
+        NodeResources(node, resources.get("CPU", 0), resources.get("GPU", 0))
+        for node, resources in available_resources_per_node().items()
+    ]

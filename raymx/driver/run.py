@@ -1,0 +1,251 @@
+"""One run from its first line to its last: connect, plan, let Tune run the trials, show them, sum it up."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from typing import Any
+
+from raymx.cli.exit import EXIT_INTERRUPTED, EXIT_OK
+from raymx.cluster import placement
+from raymx.driver.connection import connect
+from raymx.driver.display import Display
+from raymx.driver.interrupt import Interrupt
+from raymx.driver.planning import free_now, nodes_to_plan_with
+from raymx.driver.sweep_display import SweepDisplay
+from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
+from raymx.experiment.loading import Experiment
+from raymx.jobs import packing
+from raymx.results import run_folder
+from raymx.sweep import plan as sweep_plan
+from raymx.sweep.plan import RunPlan
+from raymx.sweep.trial_records import TrialRecords
+from raymx.text.words import count
+from raymx.tracking import settings
+
+JOIN_TIMEOUT_S = 180.0  # for nodes that the cluster always has: `ray up` returns before they are there
+JOIN_LOOK_S = 2.0
+_MOST_CHARACTERS = 500  # of an error of Tune's, which may hold a whole config
+
+
+class Driver:
+    """One command's run: a sweep, or one trial, in a folder of its own under the storage path."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        address: str | None = None,
+        storage_path: str | None = None,
+        resume: str | None = None,
+        retry_failed: bool = False,
+        run_id: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        """``resume`` is a run's folder, "" for the newest run of this name, None for a new run.
+
+        ``retry_failed``: trials of a sweep that failed are run again when it is resumed. ``run_id`` is given to a run
+        that was submitted: it names its folder and its files for those who watch it.
+        """
+        self.experiment = experiment
+        self._address, self._resume, self._verbose = address, resume, verbose
+        self._retry = retry_failed or not experiment.sweep.space
+        self._run_id = run_id
+        self._gpus = 0  # of the whole cluster
+        self._grows = False  # whether its autoscaler must add nodes for this run
+        self._storage_path = run_folder.storage_path(storage_path)
+        self._display: Display = (SweepDisplay if experiment.sweep.space else Display)(sys.stdout)
+
+    def execute(self) -> int:
+        """Train to the end, or until Ctrl-C; the exit code. Raises RaymxError with what went wrong."""
+        began = time.time()
+        folder = (
+            self._resumed_folder()
+            if self._resume is not None
+            else self._run_id or run_folder.new_folder(self._storage_path, self.experiment)
+        )
+        with Interrupt() as interrupt:
+            started = connect(self.experiment, self._address, verbose=self._verbose, ship=not self._run_id)
+            import ray
+
+            try:
+                if self._run_id:
+                    self._write_for_watchers(self._run_id, folder)
+                prepared = self._prepared()
+                self._display.head(prepared, started)
+                if self._grows:
+                    self._display.warnings(
+                        [
+                            "the cluster's nodes cannot hold it, so its autoscaler starts more: "
+                            + placement.needs(prepared.plan)
+                        ],
+                        "note",
+                    )
+                trials = TrialRecords(self._storage_path, folder, prepared)
+                from raymx.driver.monitor import Monitor
+
+                try:
+                    with Monitor(folder, self._display, interrupt, trials, placement.needs(prepared.plan)):
+                        grid = self._fit(folder, prepared, trials)
+                finally:
+                    trials.interrupted()
+                if not len(grid):  # Ctrl-C before Tune had a trial
+                    return EXIT_INTERRUPTED
+                if self.experiment.sweep.space:
+                    return self._close_sweep(grid, folder, began, interrupt.requested, prepared.trials)
+                return self._close(grid[0], folder, began, interrupt)
+            finally:
+                self._display.close()
+                ray.shutdown()
+
+    def _write_for_watchers(self, run_id: str, folder: str) -> None:
+        """From now on what is displayed is also written where clients of the cluster can read it."""
+        from ray._private.worker import global_worker
+
+        from raymx.driver.journal import Journal
+
+        self._display.resume_with = "python -m raymx.submit EXPERIMENT --resume"
+        self._display = Journal(
+            self._display, run_id, global_worker.node.get_logs_dir_path(), os.path.join(self._storage_path, folder)
+        )
+
+    def _prepared(self) -> RunPlan:
+        deadline = time.monotonic() + JOIN_TIMEOUT_S
+        while True:
+            nodes, more, joining = nodes_to_plan_with()
+            try:
+                prepared = sweep_plan.prepare(self.experiment, [*nodes, *more], [*free_now(), *more])
+                break
+            except (PlacementError, ExperimentError):
+                if not joining or time.monotonic() > deadline:
+                    raise
+            self._display.warnings([f"waiting for {count(joining, 'node')} of the cluster to join it"], "note")
+            time.sleep(JOIN_LOOK_S)
+        self._gpus = int(sum(node.gpu for node in (*nodes, *more)))
+        self._grows = not placement.fits(prepared.plan, nodes)
+        if len(nodes) > 1 and "://" not in self._storage_path:
+            self._display.warnings(
+                [
+                    f"the cluster has {len(nodes)} nodes: --storage-path {self._storage_path} must be "
+                    "a folder that all of them share, or a URI"
+                ],
+                "note",
+            )
+        return prepared
+
+    def _resumed_folder(self) -> str:
+        path = (
+            run_folder.storage_path(self._resume)
+            if self._resume
+            else run_folder.newest_run(self._storage_path, self.experiment.name)
+        )
+        run_folder.check_same(self.experiment, path)
+        self._storage_path, folder = os.path.split(path)
+        return folder
+
+    def _fit(self, folder: str, prepared: RunPlan, trials: TrialRecords) -> Any:
+        """Tune's results. Raises CheckpointError when Tune itself fails, which it does when it cannot write."""
+        from raymx.cluster.waiting import announce
+
+        try:
+            run_folder.record(self._storage_path, folder, self.experiment)
+            if self._run_id:
+                packing.keep_source(self.experiment.directory, os.path.join(self._storage_path, folder))
+            trials.write_sweep()
+            announce(self.experiment.sweep.priority)
+            return self._tuner(folder, prepared).fit()
+        except RaymxError:
+            raise
+        except Exception as error:
+            reason = next(iter(str(error).strip().splitlines()[-1:]), "")[:_MOST_CHARACTERS]
+            raise CheckpointError(
+                f"Tune failed: {type(error).__name__}: {reason}; " + run_folder.space(self._storage_path)
+            ) from error
+
+    def _tuner(self, folder: str, prepared: RunPlan) -> Any:
+        from ray import tune
+
+        from raymx.driver.monitor import TuneHooks
+        from raymx.sweep import tuning
+        from raymx.trial.trainable import Trial
+
+        space = tuning.param_space(prepared, folder, gpus_available=self._gpus)
+        if self._resume is not None:
+            return tune.Tuner.restore(
+                os.path.join(self._storage_path, folder),
+                Trial,
+                resume_unfinished=True,
+                resume_errored=self._retry,
+                param_space=space,
+            )
+        metric, mode = run_folder.best_metric(self.experiment)
+        return tune.Tuner(
+            Trial,
+            param_space=space,
+            tune_config=tuning.tune_config(prepared, metric, mode),
+            run_config=tune.RunConfig(
+                name=folder,
+                storage_path=self._storage_path,
+                verbose=0,
+                callbacks=[TuneHooks(), *settings.callbacks(self.experiment, folder)],
+                checkpoint_config=tuning.checkpoint_config(self.experiment, metric, mode),
+            ),
+        )
+
+    def _close(self, result: Any, folder: str, began: float, interrupt: Interrupt) -> int:
+        """Say how a single trial ended, and write the summary."""
+        interrupted = interrupt.requested and not (result.metrics or {}).get("done")
+        error = None if interrupted else run_folder.root_cause(result.error)  # else of a failure that was mended
+        if error and os.strerror(errno.ENOSPC) in str(error):
+            error = CheckpointError(f"{error}; {run_folder.space(self._storage_path)}")
+        state = "interrupted" if interrupted else "failed" if error else "finished"
+        summary = run_folder.summary(self.experiment, result, state, error, began)
+        error = self._summarize(summary, folder) or error
+        self._display.end(summary, os.path.join(self._storage_path, folder))
+        return self._code(interrupted, error)
+
+    def _close_sweep(self, grid: Any, folder: str, began: float, interrupted: bool, planned: int) -> int:
+        """Make the report, say what it found, and write the summary."""
+        from raymx import report
+
+        path = os.path.join(self._storage_path, folder)
+        failed = [result for result in grid if result.error is not None]
+        unfinished = interrupted and (
+            len(grid) < planned or any(not (one.metrics or {}).get("done") for one in grid if not one.error)
+        )
+        error: RaymxError | None = (
+            None
+            if unfinished or not failed
+            else TrainingError(
+                f"{len(failed)} of {len(grid)} trials failed, the first one with: "
+                f"{run_folder.root_cause(failed[0].error)}\n"
+                f"run them again with  {self._display.resume_with} {path} --retry-failed"
+            )
+        )
+        state = "interrupted" if unfinished else "failed" if error else "finished"
+        summary = run_folder.sweep_summary(self.experiment, grid, state, error, began)
+        error = self._summarize(summary, folder) or error
+        try:
+            summary |= report.summary([path])
+        except Exception as unmade:  # hours of training are not to end in a traceback
+            error = error or RaymxError(f"the report could not be made: {unmade}; try  python -m raymx.report {path}")
+        self._display.end(summary, path)
+        return self._code(unfinished, error)
+
+    def _summarize(self, summary: dict[str, Any], folder: str) -> RaymxError | None:
+        """Write the summary; why it could not be written."""
+        try:
+            run_folder.write(self._storage_path, folder, run_folder.SUMMARY, run_folder.as_json(summary))
+        except ExperimentError as error:
+            return error
+        return None
+
+    @staticmethod
+    def _code(interrupted: bool, error: RaymxError | None) -> int:
+        if interrupted:
+            return EXIT_INTERRUPTED
+        if error:
+            raise error
+        return EXIT_OK

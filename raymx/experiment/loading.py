@@ -1,0 +1,273 @@
+"""The experiment file: what to train, on what, with which KVStore and how many workers.
+
+    experiment = load_experiment("experiments/fashion_mnist.yaml", {"training.base_lr": 0.1})
+    experiment.training.global_batch_size       # frozen, typed sections
+    check_files(experiment)                     # the data and the user's own modules are there
+    print(to_yaml(experiment))                  # every key with its value
+
+Everything that is wrong comes in one ExperimentError, one line a problem, in the file's own terms.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from raymx.errors import ExperimentError
+from raymx.experiment import yaml_text
+from raymx.experiment.references import data_problem, reference_problem
+from raymx.experiment.schema import Experiment
+from raymx.experiment.values import Section, show
+from raymx.text.nearest import did_you_mean, nearest
+
+__all__ = ["FLAGS", "Experiment", "check_files", "load_experiment", "parse_experiment", "to_yaml"]
+
+FLAGS = {
+    "--name": "name",
+    "--kv-store": "kvstore.type",
+    "--num-workers": "resources.workers",
+    "--num-servers": "kvstore.servers",
+    "--gpus": "resources.gpus_per_worker",
+    "--batch-size": "training.global_batch_size",
+    "--lr": "training.base_lr",
+    "--num-epochs": "training.epochs",
+    "--dtype": "precision.dtype",
+    "--gc-type": "kvstore.compression.type",
+    "--gc-threshold": "kvstore.compression.threshold",
+    "--disp-batches": "report.disp_batches",
+}
+"""Flags of the command line and the keys that they set."""
+
+_SPACE = "sweep.space."
+
+# Sections that may be given as the value of one key: {compression: 2bit} is {compression: {type: 2bit}}.
+_SHORT_FORMS = {
+    "kvstore.compression": "type",
+    "training.decay": "type",
+    "training.optimizer": "name",
+    "sweep.scheduler": "name",
+}
+
+
+def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Experiment:
+    """The experiment in the YAML file ``path``, with ``overrides`` (dotted keys) in place of the file's values."""
+    file = Path(path)
+    raw = yaml_text.parse(_read(file), str(file))
+    if raw is None:
+        raise ExperimentError(f"{file} is empty: an experiment has {_keys_of(Experiment)}")
+    if not isinstance(raw, dict):
+        raise ExperimentError(f"{file} holds {show(raw)}: an experiment is a mapping with {_keys_of(Experiment)}")
+    try:
+        return parse_experiment(raw, str(file.resolve().parent), overrides)
+    except ExperimentError as error:
+        lines = str(error).splitlines()
+        text = lines[0] if len(lines) == 1 else f"{len(lines)} problems\n" + "\n".join(f"  {line}" for line in lines)
+        raise ExperimentError(f"{file}: {text}") from None
+
+
+def parse_experiment(
+    raw: Mapping[str, object], directory: str, overrides: Mapping[str, object] | None = None
+) -> Experiment:
+    """The experiment of plain data; relative paths in it start from ``directory``.
+
+    An override of a whole section replaces that section; overrides apply in their order.
+    """
+    overrides = overrides or {}
+    merged = _merge(raw, overrides)
+    problems: dict[str, str] = {}
+    if "directory" in merged:
+        del merged["directory"]
+        problems["directory"] = "directory is not a key: relative paths start from the experiment file's own folder"
+    try:
+        experiment = Experiment.model_validate({**merged, "directory": os.path.abspath(directory)})
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            for key, text in _explain(merged, detail):
+                problems.setdefault(key, text + _origin(key, overrides))
+    if problems:
+        raise ExperimentError("\n".join(problems.values()))
+    return experiment
+
+
+def to_yaml(experiment: Experiment) -> str:
+    """The experiment with every key, defaults too, as YAML that ``load_experiment`` reads."""
+    return yaml_text.dump(experiment.to_dict())
+
+
+def check_files(experiment: Experiment, known: str = "") -> None:
+    """Raise an ExperimentError that lists data files and ``module:name`` references that are not there.
+
+    Looks at local files only and imports nothing. What is of the module ``known`` is there.
+    """
+    data, problems = experiment.data, []
+    for key, paths in (("data.train", data.train), ("data.validation", data.validation or ())):
+        for path in (paths,) if isinstance(paths, str) else paths:
+            problems.append((key, path, data_problem(experiment.resolve(path))))
+    model, training = experiment.model, experiment.training
+    for key, value in (
+        ("model.net", model.net),
+        ("model.loss", model.loss),
+        ("model.metric", model.metric),
+        ("training.optimizer.name", training.optimizer.name),
+        ("training.loop", training.loop),
+        ("data.transform", data.transform),
+        ("data.validation_transform", data.validation_transform),
+    ):
+        if value and ":" in value and value.partition(":")[0] != known:
+            problems.append((key, value, reference_problem(value, experiment.directory)))
+    lines = [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
+    if lines:
+        raise ExperimentError("\n".join(lines))
+
+
+def _read(file: Path) -> str:
+    if file.is_dir():
+        raise ExperimentError(f"{file} is a folder, not an experiment file{_yaml_files(file, file.name)}")
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ExperimentError(f"{file} does not exist{_yaml_files(file.parent, file.name)}") from None
+    except UnicodeDecodeError:
+        raise ExperimentError(f"{file} is not text in UTF-8, so it is no experiment file") from None
+    except OSError as error:
+        raise ExperimentError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _yaml_files(folder: Path, name: str) -> str:
+    found = sorted(path.name for pattern in ("*.yaml", "*.yml") for path in folder.glob(pattern))
+    ordered = dict.fromkeys(nearest(name, found, count=3) + found)
+    return f"; {folder} has {', '.join(ordered)}" if found else f"; there is no *.yaml in {folder}"
+
+
+def _merge(raw: Mapping[str, object], overrides: Mapping[str, object]) -> dict[str, Any]:
+    merged: dict[str, Any] = copy.deepcopy(dict(raw))
+    _expand_short_forms(merged)
+    for dotted, value in overrides.items():
+        *sections, last = _path(dotted)
+        node = merged
+        for section in sections:
+            if not isinstance(node.get(section), dict):
+                node[section] = {}
+            node = node[section]
+        node[last] = copy.deepcopy(value)
+        _expand_short_forms(merged)
+    return merged
+
+
+def _path(dotted: str) -> list[str]:
+    """The keys from the top; one of ``sweep.space`` is dotted itself."""
+    return ["sweep", "space", dotted[len(_SPACE) :]] if dotted.startswith(_SPACE) else dotted.split(".")
+
+
+def _expand_short_forms(raw: dict[str, Any]) -> None:
+    for dotted, key in _SHORT_FORMS.items():
+        section, last = dotted.split(".")
+        parent = raw.get(section)
+        if isinstance(parent, dict) and isinstance(parent.get(last), str):
+            parent[last] = {key: parent[last]}
+
+
+# Messages: where pydantic found something wrong, said in the file's terms.
+
+
+def _explain(raw: dict[str, Any], detail: Any) -> Iterator[tuple[str, str]]:
+    """(dotted key, message) of what one of pydantic's errors found."""
+    key, section, field, value = _locate(raw, detail["loc"])
+    kind = detail["type"]
+    if field is None:
+        yield key, _unknown_key(key, section)
+    elif kind == "value_error" and _section_of(field):
+        yield from ((line.partition(" ")[0], line) for line in str(detail["ctx"]["error"]).splitlines())
+    elif kind == "value_error":
+        yield key, f"{key} is {show(value)}: {detail['ctx']['error']}"
+    elif kind == "missing":
+        yield key, f"{key} is missing: it must be {_allowed(field)}"
+    else:
+        quoted = " (text)" if isinstance(value, str) and kind in ("int_type", "float_type", "bool_type") else ""
+        hint = did_you_mean(value, _choices(field))
+        yield key, f"{key} is {show(value)}{quoted}: it must be {_allowed(field)}{hint}"
+
+
+def _locate(raw: Any, location: tuple[str | int, ...]) -> tuple[str, type[Section], FieldInfo | None, Any]:
+    """Dotted key, the section it is in, its field (None: there is no such key) and the value given.
+
+    What lies below a key (an item of its list, a branch of its union) counts as that key, but for a mapping where a
+    section is one of the branches.
+    """
+    section: type[Section] = Experiment
+    field: FieldInfo | None = None
+    path: list[str] = []
+    parts = iter(location)
+    for part in parts:
+        path.append(str(part))
+        field = section.model_fields.get(str(part))
+        raw = raw.get(part) if isinstance(raw, dict) else None
+        inner = _section_of(field)
+        if inner is None and isinstance(raw, dict):
+            inner = _section_among(field)
+            next(parts, None)  # the branch's name
+        if inner is None:
+            break
+        section = inner
+    return ".".join(path), section, field, raw
+
+
+def _unknown_key(key: str, section: type[Section]) -> str:
+    outer, _, last = key.rpartition(".")
+    keys = [name for name in section.model_fields if name != "directory"]
+    elsewhere = [dotted for dotted in _dotted_keys(Experiment) if dotted.rpartition(".")[2] == last]
+    near = [f"{outer}.{name}" if outer else name for name in nearest(last, keys)]
+    guess = [*near, *elsewhere] or nearest(key, _dotted_keys(Experiment))
+    hint = f"; did you mean {guess[0]}?" if guess else "."
+    return f"{key} is not a key{hint} {outer or 'An experiment'} has {_keys_of(section)}"
+
+
+def _dotted_keys(section: type[Section], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for name, field in section.model_fields.items():
+        inner = _section_of(field)
+        found += [] if inner else [prefix + name]
+        inner = inner or _section_among(field)
+        found += _dotted_keys(inner, f"{prefix}{name}.") if inner else []
+    return [key for key in found if key != "directory"]
+
+
+def _section_of(field: FieldInfo | None) -> type[Section] | None:
+    annotation = field.annotation if field else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+
+
+def _section_among(field: FieldInfo | None) -> type[Section] | None:
+    """The section that a key takes beside a plain value."""
+    branches = (getattr(branch, "__origin__", branch) for branch in get_args(field.annotation if field else None))
+    return next((kind for kind in branches if isinstance(kind, type) and issubclass(kind, Section)), None)
+
+
+def _choices(field: FieldInfo) -> tuple[str, ...]:
+    return tuple(choice for choice in get_args(field.annotation) if isinstance(choice, str))
+
+
+def _allowed(field: FieldInfo) -> str:
+    section = _section_of(field)
+    if section:
+        return f"a section with {_keys_of(section)}"
+    return field.description or f"one of {', '.join(_choices(field))}"
+
+
+def _keys_of(section: type[Section]) -> str:
+    return f"the keys {', '.join(name for name in section.model_fields if name != 'directory')}"
+
+
+def _origin(key: str, overrides: Mapping[str, object]) -> str:
+    """Where a wrong value came from, when not from the file."""
+    given = next((k for k in overrides if k == key or k.startswith(f"{key}.") or key.startswith(f"{k}.")), None)
+    if given is None:
+        return ""
+    flag = next((f" or {flag}" for flag, dotted in FLAGS.items() if dotted == given), "")
+    return f" (given by --set {given}{flag})"

@@ -1,0 +1,97 @@
+"""Look at the files that an experiment names, before anything starts. Pure of mxnet, and it runs no user code.
+
+Each function returns what is wrong in words, or None.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from raymx.storage import is_uri, local_matches, why_no_match
+from raymx.text.nearest import did_you_mean, nearest
+
+
+def data_problem(path: str) -> str | None:
+    """Why the records at ``path`` (an absolute file or folder, a glob pattern, or a URI) cannot be read.
+
+    A URI is looked at only when the run starts: perhaps the cluster alone may read it.
+    """
+    if is_uri(path):
+        return None
+    found = local_matches(path)
+    if not found:
+        return why_no_match(path)
+    return None if os.path.isdir(path) else next((problem for problem in map(_unreadable, found) if problem), None)
+
+
+def _unreadable(path: str) -> str | None:
+    if not os.access(path, os.R_OK):
+        return f"{path} may not be read by this user: change its permissions"
+    return f"{path} is empty" if os.path.getsize(path) == 0 else None
+
+
+def reference_problem(reference: str, directory: str) -> str | None:
+    """Why ``module:name`` cannot be found: the module is looked for in ``directory``, then among installed ones."""
+    module, name = reference.split(":")
+    source = _module_file(module, directory)
+    if source is None:
+        return None if _installed(module) else _no_module(module, directory)
+    try:
+        tree = ast.parse(source.read_bytes(), filename=str(source))
+    except SyntaxError as error:
+        return f"{source}, line {error.lineno}: {error.msg}"
+    except ValueError as error:  # null bytes
+        return f"{source} is not Python source: {error}"
+    names = list(_defined(tree.body))
+    if name in names or "*" in names:
+        return None
+    public = list(dict.fromkeys(n for n in names if not n.startswith("_")))
+    listed = ", ".join(dict.fromkeys(nearest(name, public, count=3) + public)) or "nothing"
+    return f"{source} does not define {name}; it defines {listed}"
+
+
+def _module_file(module: str, directory: str) -> Path | None:
+    base = Path(directory, *module.split("."))
+    candidates = (base.with_name(base.name + ".py"), base / "__init__.py")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _installed(module: str) -> bool:
+    # Only the outermost package: to find a submodule, importlib would import the packages around it.
+    try:
+        return importlib.util.find_spec(module.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _no_module(module: str, directory: str) -> str:
+    beside = sorted(path.stem for path in Path(directory).glob("*.py"))
+    there = f" (its modules: {', '.join(beside)})" if beside else ""
+    return f"no module {module} in {directory}{there}, and none is installed{did_you_mean(module, beside)}"
+
+
+def _defined(body: Iterable[ast.AST]) -> Iterator[str]:
+    """Names that these statements bind at a module's top level; ``*`` for a star import, which may bind any."""
+    for statement in body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                yield from ((alias.asname or alias.name).partition(".")[0] for alias in aliases)
+            case ast.Assign() | ast.AnnAssign():
+                yield from (
+                    node.id
+                    for node in ast.walk(statement)
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                )
+            case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While() | ast.ExceptHandler():
+                yield from _nested(statement)
+
+
+def _nested(statement: ast.AST) -> Iterator[str]:
+    for field in ("body", "handlers", "orelse", "finalbody"):
+        yield from _defined(getattr(statement, field, []))

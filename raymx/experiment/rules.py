@@ -1,0 +1,401 @@
+"""Which combinations of an experiment's settings cannot work with MXNet 1.9.1 and a KVStore, each with its reason.
+
+    check(experiment)                    # ExperimentError, one line a problem
+    for sentence in notes(experiment):   # allowed, but worth knowing
+        log.warning(sentence)
+
+Each setting alone is right already (``config.py``); here they are looked at together. Pure: no mxnet, no ray.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from raymx.errors import ExperimentError
+from raymx.experiment.loading import Experiment
+
+_FLOAT32_STATE = ("adagrad", "adadelta", "rmsprop", "ftrl", "groupadagrad")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Settings that cannot work together: the key to look at, its value, why, and what to do."""
+
+    key: str
+    value: object
+    reason: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.key} is {self.value}: {self.reason}; {self.fix}"
+
+
+def check(experiment: Experiment, *, gpus_available: int | None = None) -> None:
+    """Raise an ExperimentError that lists every problem, one a line."""
+    found = problems(experiment, gpus_available=gpus_available)
+    if found:
+        raise ExperimentError("\n".join(map(str, found)))
+
+
+def problems(experiment: Experiment, *, gpus_available: int | None = None) -> list[Problem]:
+    """What cannot work. ``gpus_available``: GPUs of the whole cluster, None when not known yet."""
+    rules = (
+        _store(experiment),
+        _compression(experiment),
+        _precision(experiment, gpus_available),
+        _optimizer(experiment),
+        _batch(experiment),
+        _devices(experiment),
+        _decay(experiment),
+        _data(experiment),
+    )
+    return [problem for rule in rules for problem in rule]
+
+
+def resolved_store_type(experiment: Experiment) -> str:
+    """The KVStore type; ``auto`` is ``device`` for one worker and ``dist_sync`` for more.
+
+    What may become more counts as more: a run does not change its kind of store on the way.
+    """
+    kind = experiment.kvstore.type
+    if kind != "auto":
+        return kind
+    return "device" if experiment.resources.max_workers == 1 else "dist_sync"
+
+
+def is_dist(experiment: Experiment) -> bool:
+    """Whether the store has servers."""
+    return resolved_store_type(experiment).startswith("dist_")
+
+
+def is_async(experiment: Experiment) -> bool:
+    """Whether the servers apply each worker's push on its own."""
+    return resolved_store_type(experiment).startswith("dist_async")
+
+
+def update_on_kvstore(experiment: Experiment) -> bool:
+    """Whether the optimizer runs in the store (on the servers of a dist store).
+
+    ``auto`` is yes, but for a dynamic loss scale, which a sync run's workers must divide by themselves.
+    """
+    wanted = experiment.kvstore.update_on_kvstore
+    if wanted == "auto":
+        return is_async(experiment) or experiment.precision.loss_scale != "dynamic"
+    return wanted
+
+
+def loss_scale(experiment: Experiment) -> float | Literal["dynamic"] | None:
+    """What the loss is multiplied by; None is no scale, and no look for gradients that are inf or nan.
+
+    ``auto`` is none where the net computes in float32, float64 or bfloat16, whose range is that of float32. With
+    float16 it is dynamic where the workers have the optimizer, and else 128: Micikevicius et al. 2018, "Mixed Precision
+    Training", found 8 enough for a detector, and MXNet's own examples have 128.
+    """
+    precision = experiment.precision
+    if precision.loss_scale == "none":
+        return None
+    if precision.loss_scale != "auto":
+        return precision.loss_scale
+    if precision.dtype in ("float16", "amp_float16"):
+        return 128.0 if update_on_kvstore(experiment) else "dynamic"
+    return None
+
+
+def is_half_on_wire(experiment: Experiment) -> bool:
+    """Whether gradients and weights travel in float16 though the net has another type."""
+    precision = experiment.precision
+    return is_dist(experiment) and precision.wire_dtype == "float16" and precision.net_dtype != "float16"
+
+
+def warmup_epochs(experiment: Experiment) -> float:
+    """Epochs of warmup as they are run: longer for a batch above the base batch, and for async."""
+    training = experiment.training
+    lengthen = max(1.0, batch_factor(experiment)) if training.warmup_lengthen else 1.0
+    return training.warmup_epochs * lengthen * (training.async_warmup_factor if is_async(experiment) else 1.0)
+
+
+def batch_factor(experiment: Experiment) -> float:
+    """What the learning-rate rule makes of the samples in one update: 1 at ``base_batch_size``.
+
+    That is the global batch B, and in async B over the number of workers, each of whose pushes is an update of its
+    own: with the rate of B, two async workers took the default experiment to NaN. An elastic experiment counts with
+    the workers that it starts with, until it is `raymx.experiment.sizing.sized`.
+
+    Linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD". Square root: Krizhevsky 2014, "One weird trick for
+    parallelizing convolutional neural networks".
+    """
+    training = experiment.training
+    batch = training.global_batch_size / (experiment.resources.min_workers if is_async(experiment) else 1)
+    ratio = batch / (training.base_batch_size or training.global_batch_size)
+    return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[training.lr_rule]
+
+
+def notes(experiment: Experiment) -> list[str]:
+    """Sentences about settings that work, but perhaps not as expected."""
+    return [
+        *_store_notes(experiment),
+        *_length_notes(experiment),
+        *_batch_notes(experiment),
+        *_data_notes(experiment),
+        *_restart_notes(experiment),
+    ]
+
+
+# What cannot work.
+
+
+def _store(experiment: Experiment) -> Iterator[Problem]:
+    kind, workers = resolved_store_type(experiment), experiment.resources.max_workers
+    if not is_dist(experiment) and workers > 1:
+        grown = f", and a run of {experiment.resources.workers_in_words} may grow to that"
+        yield Problem(
+            "kvstore.type",
+            kind,
+            f"this store lives inside one process, so {workers} workers would train "
+            f"{workers} separate nets{grown if experiment.resources.elastic else ''}",
+            "use dist_sync, dist_async or auto, or resources.workers 1",
+        )
+    if is_async(experiment) and not update_on_kvstore(experiment):
+        yield Problem(
+            "kvstore.update_on_kvstore",
+            "false",
+            f"{kind} needs the optimizer on the servers: a server without one aborts at the first push",
+            "set it to true or auto, or use dist_sync",
+        )
+
+
+def _compression(experiment: Experiment) -> Iterator[Problem]:
+    kind, precision = experiment.kvstore.compression.type, experiment.precision
+    if kind == "none":
+        return
+    key = "kvstore.compression.type"
+    if precision.net_dtype != "float32":
+        yield Problem(
+            key,
+            kind,
+            f"MXNet compresses float32 gradients only, and precision.dtype is {precision.dtype}",
+            "use float32 (or amp_float16, whose gradients are float32), or compression none",
+        )
+    elif is_half_on_wire(experiment):
+        yield Problem(
+            key,
+            kind,
+            "MXNet compresses float32 gradients only, and precision.wire_dtype is float16",
+            "use wire_dtype same, or compression none",
+        )
+    if resolved_store_type(experiment) == "local":
+        yield Problem(
+            key, kind, "a store of type local cannot compress", "use device or a dist type, or compression none"
+        )
+
+
+def _precision(experiment: Experiment, gpus_available: int | None) -> Iterator[Problem]:
+    dtype, gpus = experiment.precision.dtype, experiment.resources.gpus_per_worker
+    no_gpu = gpus == 0 or (gpus == "auto" and gpus_available == 0)
+    if dtype in ("float16", "amp_float16") and no_gpu:
+        yield Problem(
+            "precision.dtype",
+            dtype,
+            "MXNet cannot compute in float16 without a GPU "
+            '("FP16 gemm on cpu not implemented") and the workers have none',
+            "use float32 (precision.wire_dtype float16 works on any machine), or give resources.gpus_per_worker",
+        )
+    if dtype == "amp_bfloat16" and gpus != 0 and (gpus != "auto" or gpus_available):
+        yield Problem(
+            "precision.dtype",
+            dtype,
+            "MXNet 1.9.1 has bfloat16 on CPUs alone (those with AVX-512), and the workers have GPUs",
+            "use amp_float16, or set resources.gpus_per_worker to 0",
+        )
+    if experiment.precision.loss_scale == "dynamic" and update_on_kvstore(experiment):
+        where = (
+            f"in {resolved_store_type(experiment)} each worker's push is an update of its own"
+            if is_async(experiment)
+            else "kvstore.update_on_kvstore is true"
+        )
+        fix = "" if is_async(experiment) else ", or set kvstore.update_on_kvstore to false or auto"
+        yield Problem(
+            "precision.loss_scale",
+            "dynamic",
+            f"{where}, by an optimizer in the store, which divides by one scale for the whole run",
+            f"use a number such as 128{fix}",
+        )
+
+
+def _optimizer(experiment: Experiment) -> Iterator[Problem]:
+    optimizer, servers = experiment.training.optimizer, experiment.kvstore.servers
+    yield from _broken_optimizer(experiment)
+    layer_wise = optimizer.name in ("lamb", "lars") or (
+        optimizer.name == "lbsgd" and optimizer.arguments.get("warmup_strategy") == "lars"
+    )
+    if layer_wise and servers > 1 and is_dist(experiment) and update_on_kvstore(experiment):
+        yield Problem(
+            "training.optimizer.name",
+            optimizer.name,
+            f"it needs the norm of a whole layer, and {servers} "
+            "servers each hold a slice of a large one, so results would depend on the number of servers",
+            "use kvstore.servers 1, or kvstore.update_on_kvstore false",
+        )
+
+
+def _broken_optimizer(experiment: Experiment) -> Iterator[Problem]:
+    """What MXNet 1.9.1's own optimizers cannot do."""
+    optimizer, arguments = experiment.training.optimizer, experiment.training.optimizer.arguments
+    if optimizer.name == "dcasgd" and arguments.get("momentum"):
+        yield Problem(
+            "training.optimizer.momentum",
+            arguments["momentum"],
+            "dcasgd with momentum fails in MXNet 1.9.1: it asks whether a whole array is true",
+            "leave it out, or use sgd",
+        )
+    if optimizer.name == "groupadagrad" and arguments.get("wd"):
+        yield Problem("training.optimizer.wd", arguments["wd"], "groupadagrad has no weight decay", "leave it out")
+    on_servers = is_dist(experiment) and update_on_kvstore(experiment)
+    if optimizer.name in _FLOAT32_STATE and experiment.precision.dtype == "float64" and not on_servers:
+        yield Problem(
+            "training.optimizer.name",
+            optimizer.name,
+            "in MXNet 1.9.1 its state is always float32, and does not go with float64 weights",
+            "use another optimizer, such as adam, or float32",
+        )
+    if optimizer.name == "groupadagrad" and on_servers:
+        yield Problem(
+            "training.optimizer.name",
+            "groupadagrad",
+            "it needs weights with rows and columns, and servers hold flat arrays",
+            "use adagrad, or kvstore.update_on_kvstore false",
+        )
+
+
+def _batch(experiment: Experiment) -> Iterator[Problem]:
+    batch, workers = experiment.training.global_batch_size, _most_to_share(experiment)
+    if batch < workers:
+        yield Problem(
+            "training.global_batch_size",
+            batch,
+            f"it is shared by {workers} workers, and some would never have a sample",
+            f"use at least {workers}, or fewer resources.workers",
+        )
+
+
+def _most_to_share(experiment: Experiment) -> int:
+    """The most workers that share ``global_batch_size``: with keep_per_worker the batch grows with more than min."""
+    resources = experiment.resources
+    return resources.min_workers if resources.on_resize == "keep_per_worker" else resources.max_workers
+
+
+def _devices(experiment: Experiment) -> Iterator[Problem]:
+    gpus, cpu_devices = experiment.resources.gpus_per_worker, experiment.resources.cpu_devices_per_worker
+    if cpu_devices > 1 and gpus != 0:
+        yield Problem(
+            "resources.cpu_devices_per_worker",
+            cpu_devices,
+            f"it splits a worker's batch over CPU devices, and resources.gpus_per_worker is {gpus}",
+            "set that to 0, or cpu_devices_per_worker to 1",
+        )
+
+
+def _decay(experiment: Experiment) -> Iterator[Problem]:
+    decay, training = experiment.training.decay, experiment.training
+    if decay.type == "step" and not decay.epochs:
+        yield Problem(
+            "training.decay.epochs",
+            [],
+            "step decay needs the epochs after which the rate falls",
+            f"give a list such as [{max(1, training.epochs // 2)}]",
+        )
+    if decay.type in ("cosine", "poly") and decay.final_lr > training.base_lr:
+        yield Problem(
+            "training.decay.final_lr",
+            decay.final_lr,
+            f"decay ends at it, and it is above training.base_lr {training.base_lr:g}",
+            "give a lower one",
+        )
+
+
+def _data(experiment: Experiment) -> Iterator[Problem]:
+    data = experiment.data
+    changed = data.augment.model_dump(exclude_defaults=True)
+    if data.transform and changed:
+        yield Problem(
+            "data.augment",
+            changed,
+            f"data.transform {data.transform} takes the place of all augmentation",
+            "leave one of them out",
+        )
+    if data.transform and data.resize and (data.validation_transform or not data.validation):
+        yield Problem(
+            "data.resize",
+            data.resize,
+            "a transform of your own gets images of their stored size",
+            "leave data.resize out",
+        )
+
+
+# What works, but is worth a sentence.
+
+
+def _store_notes(experiment: Experiment) -> Iterator[str]:
+    kind, kvstore = resolved_store_type(experiment), experiment.kvstore
+    if not is_dist(experiment) and kvstore.servers > 1:
+        yield f"kvstore.servers is {kvstore.servers}, but a store of type {kind} has no servers: none are started."
+    if is_dist(experiment) and experiment.precision.dtype == "float64":
+        yield f"precision.dtype is float64, but the servers of {kind} hold and update weights in float32."
+    if experiment.precision.wire_dtype == "float16" and not is_half_on_wire(experiment):
+        why = f"a store of type {kind} sends nothing" if not is_dist(experiment) else "precision.dtype is that already"
+        yield f"precision.wire_dtype is float16, but {why}: it changes nothing."
+
+
+def _length_notes(experiment: Experiment) -> Iterator[str]:
+    epochs, warmup, decay = experiment.training.epochs, warmup_epochs(experiment), experiment.training.decay
+    if warmup >= epochs:
+        yield (
+            f"Warmup lasts {warmup:g} epochs and training {epochs}: the learning rate rises to the end and "
+            "is never at its peak for long."
+        )
+    late = [f"{epoch:g}" for epoch in decay.epochs if epoch >= epochs]
+    if decay.type == "step" and late:
+        yield f"training.decay.epochs has {', '.join(late)}, but training ends after epoch {epochs}."
+
+
+def _batch_notes(experiment: Experiment) -> Iterator[str]:
+    resources, batch, workers = experiment.resources, experiment.training.global_batch_size, _most_to_share(experiment)
+    rows = math.ceil(batch / workers)
+    devices = resources.gpus_per_worker or resources.cpu_devices_per_worker
+    if batch >= workers and isinstance(devices, int) and rows < devices:
+        yield (
+            f"A worker has {rows} rows of the global batch of {batch} and {devices} devices: some devices have no "
+            "sample of their own."
+        )
+    if resources.on_resize == "keep_per_worker" and not resources.elastic:
+        yield (
+            f"resources.on_resize is keep_per_worker, but resources.workers is always {resources.max_workers}: it "
+            "changes nothing."
+        )
+
+
+def _data_notes(experiment: Experiment) -> Iterator[str]:
+    augment = experiment.data.augment
+    if augment.pad and (augment.random_resized_crop or not augment.rand_crop):
+        yield f"data.augment.pad is {augment.pad}, but only rand_crop can reach into it: it changes nothing."
+
+
+def _restart_notes(experiment: Experiment) -> Iterator[str]:
+    """What a run that goes on from a checkpoint, after a failure or with another number of workers, does not have."""
+    checkpoint, optimizer = experiment.checkpoint, experiment.training.optimizer
+    within_epochs = checkpoint.every_steps is not None or checkpoint.every_s is not None
+    if experiment.kvstore.compression.type == "2bit" and (experiment.resources.elastic or within_epochs):
+        yield (
+            "What 2bit compression has not sent yet lives inside MXNet and is in no checkpoint: each restart or "
+            "resize drops it once, less than kvstore.compression.threshold an element where gradients are below "
+            "that."
+        )
+    scale = optimizer.arguments.get("batch_scale")
+    if optimizer.name == "lbsgd" and isinstance(scale, int | float) and scale > 1:
+        yield (
+            f"lbsgd gathers the gradients of {scale:g} updates (batch_scale), and those are in no checkpoint: each "
+            "restart or resize drops what is gathered."
+        )

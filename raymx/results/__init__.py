@@ -1,0 +1,1 @@
+"""What a run leaves: its folder, rows, reports, the view of it."""

@@ -1,0 +1,289 @@
+"""Where runs lie, and the one summary that each leaves beside Tune's own files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from raymx import __version__
+from raymx.checkpoint.files import PARAMETERS
+from raymx.errors import ExperimentError, KVStoreError, RaymxError
+from raymx.experiment import rules, sizing, yaml_text
+from raymx.experiment.loading import Experiment, parse_experiment
+
+RUN, SUMMARY = "run.yaml", "summary.json"
+SWEEP, TRIAL = "sweep.json", "trial.json"  # of a sweep, and of each trial in its folder
+DEFAULT_STORAGE = "~/ray_results"  # Ray's own
+
+
+def storage_path(path: str | None) -> str:
+    """An absolute path, or a URI as it is."""
+    path = path or DEFAULT_STORAGE
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
+def new_folder(storage: str, experiment: Experiment) -> str:
+    """A folder name for a new run; sorted by name, runs of one experiment are sorted by time."""
+    folder = f"{experiment.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    while _exists(os.path.join(storage, folder)):
+        folder += "+"
+    return folder
+
+
+def record(storage: str, folder: str, experiment: Experiment) -> None:
+    """Write down what the run is, for `--resume`."""
+    write(storage, folder, RUN, yaml_text.dump({"directory": experiment.directory, "experiment": experiment.to_dict()}))
+
+
+def experiment_of(path: str) -> Experiment:
+    """The experiment of a run's folder. Raises ExperimentError when no run is there."""
+    path = storage_path(path)
+    if not _exists(os.path.join(path, RUN)):
+        raise ExperimentError(f"--resume {path}: no run is there (it has no {RUN})")
+    run = yaml_text.parse(_read(os.path.join(path, RUN)), os.path.join(path, RUN))
+    return parse_experiment(run["experiment"], run["directory"])
+
+
+def newest_run(storage: str, name: str) -> str:
+    """The path of the newest run of the experiment ``name``."""
+    pattern = re.compile(re.escape(name) + r"_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\+*")
+    runs = [run for run in _folders(storage) if pattern.fullmatch(run) and _exists(os.path.join(storage, run, RUN))]
+    if not runs:
+        raise ExperimentError(f"--resume: no run of {name} is in {storage}; give its folder, or --storage-path")
+    return os.path.join(storage, max(runs))
+
+
+def check_same(experiment: Experiment, path: str) -> None:
+    """Raise ExperimentError when a run was of another experiment: what it computes must be what it was."""
+    changed = sizing.resume_problems(experiment_of(path), experiment)
+    if changed:
+        raise ExperimentError(
+            f"--resume goes on with the experiment of {path} as it was, but\n  "
+            + "\n  ".join(changed)
+            + "\ntake these changes back, or start a new run; only "
+            + ", ".join(sizing.RESUME_MAY_CHANGE)
+            + " may change"
+        )
+
+
+def best_metric(experiment: Experiment) -> tuple[str, str]:
+    """(column, "max" or "min") by which checkpoints are kept."""
+    chosen = experiment.sweep.objective if experiment.sweep.objective.metric else experiment.checkpoint
+    name = experiment.model.metric.split(":")[-1]
+    metric = chosen.metric or (f"validation_{name}" if experiment.data.validation else "train_loss")
+    return metric, chosen.mode or ("min" if metric.endswith(("loss", "mse")) else "max")
+
+
+def summary(experiment: Experiment, result: Any, state: str, error: RaymxError | None, began: float) -> dict[str, Any]:
+    """The run in one plain dictionary. ``result`` is Tune's of the trial; ``began`` a time.time()."""
+    metric, mode = best_metric(experiment)
+    frame = result.metrics_dataframe
+    best: dict[str, Any] = {}
+    if frame is not None and metric in frame and frame[metric].notna().any():
+        at = frame[metric].idxmax() if mode == "max" else frame[metric].idxmin()
+        best = {"metric": metric, "mode": mode, "value": float(frame[metric][at]), "epoch": float(frame["epoch"][at])}
+    checkpoint = _best_checkpoint(result, metric, mode) if best else result.checkpoint
+    final = {name: value for name, value in (result.metrics or {}).items() if name not in ("config", "experiment")}
+    return {
+        "name": experiment.name,
+        "state": state,
+        "error": str(error) if error else None,
+        "wall_s": time.time() - began,
+        "final": final,
+        "best": best,
+        "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
+        "trial": result.path,
+        "kvstore_type": rules.resolved_store_type(experiment),
+        "experiment": experiment.to_dict(),
+        "directory": experiment.directory,
+        "git_commit": _git_commit(experiment.directory),
+        "versions": _versions(),
+        "hardware": _hardware(),
+    }
+
+
+def sweep_summary(
+    experiment: Experiment, grid: Any, state: str, error: RaymxError | None, began: float
+) -> dict[str, Any]:
+    """A sweep in one plain dictionary. ``grid`` is Tune's; ``began`` a time.time()."""
+    metric, mode = best_metric(experiment)
+    sign = 1 if mode == "max" else -1
+    frames = [(result, result.metrics_dataframe) for result in grid]
+    known = [
+        (frame[metric][at], result, frame.loc[at])
+        for result, frame in frames
+        if frame is not None and metric in frame and frame[metric].notna().any()
+        for at in [(sign * frame[metric]).idxmax()]
+    ]
+    best: dict[str, Any] = {}
+    checkpoint = None
+    if known:
+        value, result, row = max(known, key=lambda one: sign * one[0])
+        checkpoint = _best_checkpoint(result, metric, mode)
+        best = {
+            "metric": metric,
+            "mode": mode,
+            "value": float(value),
+            "trial": result.path,
+            "axes": {key: row.get(f"config/point/axes/{key}") for key in experiment.sweep.space},
+        }
+    return {
+        "name": experiment.name,
+        "state": state,
+        "error": str(error) if error else None,
+        "wall_s": time.time() - began,
+        "trials": len(grid),
+        "failed": sum(result.error is not None for result in grid),
+        "best": best,
+        "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
+        "experiment": experiment.to_dict(),
+        "directory": experiment.directory,
+        "git_commit": _git_commit(experiment.directory),
+        "versions": _versions(),
+        "hardware": _hardware(),
+    }
+
+
+def _best_checkpoint(result: Any, metric: str, mode: str) -> Any:
+    try:
+        return result.get_best_checkpoint(metric, mode)
+    except RuntimeError:  # none of those kept has the metric: saved before its first value
+        return result.checkpoint
+
+
+def root_cause(error: Any) -> RaymxError | None:
+    """raymx's own error out of what Ray and Tune wrapped it in."""
+    if error is None:
+        return None
+    cause = getattr(error, "cause", None) or error.__cause__  # Ray's wrapper is an instance of the cause's class too
+    if cause is None and isinstance(error, RaymxError):
+        return error
+    return root_cause(cause) if cause is not None else KVStoreError(f"the trial ended: {str(error).strip()}")
+
+
+def as_json(summary: Mapping[str, Any]) -> str:
+    return json.dumps(plain(summary), indent=1) + "\n"
+
+
+def write(storage: str, folder: str, name: str, text: str) -> None:
+    """Write one small file into a run's folder, locally or through pyarrow.fs; complete or not at all."""
+    fs, path = _filesystem(os.path.join(storage, folder))
+    try:
+        fs.create_dir(path)
+        with fs.open_output_stream(f"{path}/{name}.tmp") as file:
+            file.write(text.encode())
+        fs.move(f"{path}/{name}.tmp", f"{path}/{name}")
+    except OSError as error:
+        raise ExperimentError(f"--storage-path {storage} cannot be written: {error}; {space(storage)}") from None
+
+
+def read_json(storage: str, folder: str, name: str) -> dict[str, Any]:
+    """One small file of a run's folder; {} when it is not there or damaged."""
+    path = os.path.join(storage, folder, name)
+    try:
+        return mapping(_read(path)) if _exists(path) else {}
+    except OSError:
+        return {}
+
+
+def mapping(text: str) -> dict[str, Any]:
+    """A mapping in JSON; {} for anything else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def space(storage: str) -> str:
+    """What to look at when something under the storage path could not be written."""
+    try:
+        free = shutil.disk_usage(storage).free
+    except OSError:
+        return f"look whether {storage} can be written"
+    return f"{free / 1e6:.1f} MB are free in {storage}: make room there, or give another --storage-path"
+
+
+def plain(value: Any) -> Any:
+    """JSON has no NaN and no numpy."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def _filesystem(path: str) -> tuple[Any, str]:
+    from pyarrow import fs
+
+    return fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+
+
+def _exists(path: str) -> bool:
+    from pyarrow import fs
+
+    filesystem, inner = _filesystem(path)
+    return bool(filesystem.get_file_info(inner).type != fs.FileType.NotFound)
+
+
+def _folders(path: str) -> list[str]:
+    from pyarrow import fs
+
+    filesystem, inner = _filesystem(path)
+    found = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    return [info.base_name for info in found if info.type == fs.FileType.Directory]
+
+
+def _read(path: str) -> str:
+    filesystem, inner = _filesystem(path)
+    with filesystem.open_input_stream(inner) as file:
+        return str(file.read().decode())
+
+
+def _versions() -> dict[str, str | None]:
+    packages = ("mxnet", "mxnet-cu112", "ray", "numpy", "pyarrow")
+    found: dict[str, str | None] = {"raymx": __version__, "python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _git_commit(directory: str) -> str | None:
+    try:
+        git = subprocess.run(["git", "-C", directory, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return git.stdout.strip() or None
+
+
+def _hardware() -> list[dict[str, Any]]:
+    import ray
+
+    here = ray.util.get_node_ip_address()
+    return [
+        {
+            "node": node["NodeManagerAddress"],
+            "logical_cpus": node["Resources"].get("CPU", 0),
+            "gpus": node["Resources"].get("GPU", 0),
+            "memory_bytes": node["Resources"].get("memory", 0),
+            "cores": len(os.sched_getaffinity(0)) if node["NodeManagerAddress"] == here else None,
+        }
+        for node in ray.nodes()
+        if node["Alive"]
+    ]

@@ -1,0 +1,179 @@
+"""What a run consists of: which cells of its sweep can run here, and how many trials at once. Pure: no ray, no mxnet.
+
+A run without a sweep has one cell. What cannot run costs nothing: it is listed with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from raymx.cluster import placement
+from raymx.cluster.placement import NodeResources, Plan
+from raymx.errors import ExperimentError, PlacementError
+from raymx.experiment import rules
+from raymx.experiment.loading import Experiment
+from raymx.sweep.space import Point, Space, gpus_of, in_words, pausing, verdict
+from raymx.text.words import columns, count
+
+_TRIED = 64  # points of a search library's space that are looked at beforehand
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A point of the space, and why it cannot run ("" when it can)."""
+
+    number: int
+    point: Point
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run on a cluster of known size."""
+
+    base: Experiment  # with a number for data.cpus; with its sweep
+    gpus: int  # what resources.gpus_per_worker auto comes to
+    cells: tuple[Cell, ...]  # empty where a search library chooses them
+    plan: Plan  # of the largest trial
+    at_once: int
+    spare_cpus: float  # added to each trial, to keep it alone on its node
+
+    @property
+    def planned(self) -> tuple[Cell, ...]:
+        return tuple(cell for cell in self.cells if not cell.reason)
+
+    @cached_property
+    def trials(self) -> int:
+        """TrialRecords of the whole run."""
+        sweep, space = self.base.sweep, Space(self.base)
+        return sweep.repeats * (space.samples if space.searched else len(self.planned))
+
+
+def prepare(experiment: Experiment, nodes: Sequence[NodeResources], free: Sequence[NodeResources]) -> RunPlan:
+    """Look at a run on these ``nodes``.
+
+    CPUs for data are taken where they are ``free`` now: a run should not wait for them.
+
+    Raises ExperimentError or PlacementError when nothing of it can run.
+    """
+    space = Space(experiment)
+    judged = [judge(space, number, point, nodes) for number, point in enumerate(_points(space))]
+    possible = [space.at(cell.point) for cell in judged if not cell.reason]
+    if not possible:
+        raise _nothing(space, judged, nodes)
+    gpus = min(
+        (placement.auto_gpus(one, nodes) for one in possible if one.resources.gpus_per_worker == "auto"), default=0
+    )
+    number, spare = _concurrency(experiment, [_plan(one, gpus) for one in possible], nodes)
+    cpus = min((_data_cpus(one, gpus, number, free) for one in possible if one.data.cpus == "auto"), default=None)
+    if cpus is not None:
+        experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"cpus": cpus})})
+        space = Space(experiment)
+        possible = [space.at(cell.point) for cell in judged if not cell.reason]
+    plan = max((_plan(one, gpus) for one in possible), key=placement.size)
+    if space.axes:
+        number, spare = _concurrency(experiment, [plan], nodes)
+    return RunPlan(experiment, gpus, () if space.searched else tuple(judged), plan, number, spare)
+
+
+def judge(space: Space, number: int, point: Point, nodes: Sequence[NodeResources]) -> Cell:
+    """Whether the experiment of a point can run on these nodes."""
+    try:
+        experiment = space.at(point)
+    except ExperimentError as error:  # values that are right alone, and not together
+        return Cell(number, point, str(error).splitlines()[0])
+    reason = verdict(experiment, int(sum(node.gpu for node in nodes)))
+    if not reason:
+        try:
+            placement.check_fit(_plan(experiment, placement.auto_gpus(experiment, nodes)), nodes)
+        except PlacementError as error:
+            reason = " ".join(line.strip() for line in str(error).splitlines()[:3])
+    return Cell(number, point, reason, tuple(rules.notes(experiment)))
+
+
+def _points(space: Space) -> Iterable[Point]:
+    return space.draw(_TRIED) if space.searched else space.points()
+
+
+def _plan(experiment: Experiment, auto: int) -> Plan:
+    return placement.plan(experiment, gpus_of(experiment, auto))
+
+
+def _concurrency(experiment: Experiment, plans: Sequence[Plan], nodes: Sequence[NodeResources]) -> tuple[int, float]:
+    """(trials at once, CPUs to add to each), for the largest of them."""
+    sweep, plan = experiment.sweep, max(plans, key=placement.size)
+    if not sweep.space:
+        return 1, 0.0
+    if sweep.max_concurrent_trials == "auto":
+        number, spare = placement.apart(plan, nodes)
+    else:
+        number, spare = placement.at_once(plan, nodes, sweep.max_concurrent_trials), 0.0
+    return max(1, min(number, placement.share(placement.with_spare(plan, spare), nodes, sweep.max_share))), spare
+
+
+def _data_cpus(experiment: Experiment, auto: int, trials: int, free: Sequence[NodeResources]) -> float:
+    """The most, up to 8, with which so many trials find room at once."""
+    gpus = gpus_of(experiment, auto)
+    if trials == 1:
+        return placement.with_data_cpus(experiment, gpus, free).data.read_cpus
+    for cpus in range(placement.MOST_DATA_CPUS, 1, -1):
+        one = experiment.model_copy(update={"data": experiment.data.model_copy(update={"cpus": float(cpus)})})
+        if placement.at_once(placement.plan(one, gpus), free, trials) == trials:
+            return float(cpus)
+    return 1.0
+
+
+def _nothing(space: Space, judged: Sequence[Cell], nodes: Sequence[NodeResources]) -> Exception:
+    """The error where no cell can run; for a single run, its own."""
+    if not space.axes:
+        rules.check(space.base, gpus_available=int(sum(node.gpu for node in nodes)))
+        placement.check_fit(_plan(space.base, placement.auto_gpus(space.base, nodes)), nodes)
+    lines = [f"  {in_words(cell.point)}: {cell.reason}" for cell in judged[:10]]
+    more = [f"  and {len(judged) - 10} more"] if len(judged) > 10 else []
+    fix = "change sweep.space, or the settings that its values do not go with"
+    return ExperimentError(
+        "\n".join([f"sweep.space has {count(len(judged), 'cell')}, and none can run:", *lines, *more, fix])
+    )
+
+
+def describe(prepared: RunPlan) -> str:
+    """The whole grid in a table: each cell, whether it can run, and how many trials run at once."""
+    sweep, space = prepared.base.sweep, Space(prepared.base)
+    rows = [("cell", *(axis.key.rpartition(".")[2] for axis in space.axes), "CPU", "GPU", "verdict")]
+    reasons = list(dict.fromkeys(cell.reason for cell in prepared.cells if cell.reason))
+    rows += [_row(space, cell, prepared.gpus, reasons) for cell in prepared.cells]
+    table = columns(rows)
+    if space.searched:
+        table = [f"{sweep.search} chooses {space.samples} points of {', '.join(axis.key for axis in space.axes)}"]
+    skipped = (
+        ""
+        if space.searched
+        else (f"; {sum(bool(cell.reason) for cell in prepared.cells)} of {len(prepared.cells)} cells skipped")
+    )
+    at_once = "as many as there is room for, the others paused" if pausing(sweep) else f"{prepared.at_once} at once"
+    why = [f"({number}) {reason}." for number, reason in enumerate(reasons, 1)]
+    return "\n".join(
+        (
+            *table,
+            *why,
+            f"{prepared.trials} trials of {prepared.base.training.epochs} epochs "
+            f"({sweep.repeats} a cell), {at_once}{skipped}.",
+        )
+    )
+
+
+def _row(space: Space, cell: Cell, gpus: int, reasons: Sequence[str]) -> tuple[str, ...]:
+    amounts = ("", "")
+    if not cell.reason:
+        experiment = space.at(cell.point)
+        gpu, cpu = placement.size(_plan(experiment, gpus))
+        amounts = (f"{cpu:g}", f"{gpu:g}")
+    return (
+        str(cell.number),
+        *(str(cell.point[axis.key]) for axis in space.axes),
+        *amounts,
+        f"skipped ({reasons.index(cell.reason) + 1})" if cell.reason else "runs",
+    )

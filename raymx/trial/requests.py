@@ -1,0 +1,98 @@
+"""What the trial answers when all loops of a generation ask for the same thing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from raymx.cluster.generation import Generation
+from raymx.errors import DataError, TrainingError
+from raymx.experiment.loading import Experiment
+from raymx.kvstore import env
+from raymx.kvstore.state import Layout, OptimizerState, cut, join, rekey
+
+
+class Requests:
+    """One generation's: sums over the workers, the optimizer on the servers, its rate, the same data everywhere."""
+
+    def __init__(self, experiment: Experiment, generation: Generation, restored: OptimizerState | None) -> None:
+        """``experiment`` is that of the generation's size; ``restored`` by structural name."""
+        self._experiment, self._generation, self._restored = experiment, generation, restored
+        self._names: list[str] = []  # of the servers' keys; empty where the optimizer is in the workers
+        self._sizes: dict[int, int] = {}  # elements of each of them
+
+    def answer(self, kind: str, payloads: list[Any]) -> Any:
+        """The answer to an event of this kind, which is the same for all loops."""
+        answers: dict[str, Callable[[list[Any]], Any]] = {
+            "total": total,
+            "install": self._install,
+            "rate": self._set_rate,
+            "data": check_same_data,
+        }
+        return answers[kind](payloads)
+
+    def _install(self, payloads: list[Any]) -> None:
+        spec, self._sizes, self._names = payloads[0]
+        if any(sizes != self._sizes for _, sizes, _ in payloads):
+            raise TrainingError("the workers' nets differ in their parameters; a net must not depend on the rank")
+        restored: list[OptimizerState | None] = [None] * len(self._generation.servers)
+        if self._restored:
+            keys = {name: key for key, name in enumerate(self._names)}
+            restored = list(cut(rekey(self._restored, keys), self._layout(), self._sizes))
+        self._generation.on_servers("install", [spec] * len(restored), restored)
+
+    def _set_rate(self, payloads: list[float]) -> None:
+        self._generation.on_servers("set_learning_rate", [payloads[0]] * len(self._generation.servers))
+
+    def _layout(self) -> Layout:
+        kvstore = self._experiment.kvstore
+        return Layout(
+            len(self._generation.servers),
+            env.bigarray_bound(kvstore.env.model_dump()),
+            compressed=kvstore.compression.type != "none",
+        )
+
+    def optimizer_state(self) -> OptimizerState:
+        """The servers' state as one, by structural name."""
+        whole = join(self._generation.on_servers("state"), self._layout(), self._sizes)
+        return rekey(whole, dict(enumerate(self._names)))
+
+    def learning_rate(self) -> float:
+        """The rate that the optimizer used in its last update, from where the optimizer is."""
+        if self._names:
+            return float(max(self._generation.on_servers("last_update"))[1])
+        rate = self._generation.command("learning_rate")[0]
+        return math.nan if rate is None else float(rate)
+
+    def refused(self) -> list[str]:
+        """A warning for each server that got commands from the network."""
+        return [
+            f"server {rank} refused commands {commands} from the network, which nobody in this run sends: is its "
+            "port open to others?"
+            for rank, commands in enumerate(self._generation.on_servers("refused"))
+            if commands
+        ]
+
+
+def total(payloads: list[dict[str, Any]]) -> dict[str, Any]:
+    """Numbers and arrays by name, added over the workers."""
+    if any(payload.keys() != payloads[0].keys() for payload in payloads):
+        raise TrainingError(
+            "total() got different names in different workers: "
+            + " / ".join(str(sorted(payload)) for payload in payloads)
+        )
+    return {name: sum(payload[name] for payload in payloads[1:]) + payloads[0][name] for name in payloads[0]}
+
+
+def check_same_data(payloads: list[tuple[str, list[tuple[str, str]]]]) -> None:
+    """Raise DataError unless all workers found the same files: (node, [(file, digest)]) of each worker."""
+    node, files = payloads[0]
+    for rank, (other_node, other_files) in enumerate(payloads):
+        if files != other_files:
+            names = sorted({name for name, _ in set(files) ^ set(other_files)}) or ["the order of the files"]
+            raise DataError(
+                f"worker 0 on node {node} and worker {rank} on node {other_node} read different data "
+                f"({', '.join(names)}): copy the same files to every node, or name a folder that all nodes "
+                "share"
+            )
