@@ -2,12 +2,12 @@
 
     python benchmarks/links.py [--json PATH] [--check] [--repeats 3] [--delays 0 5 20] [--rate 100]
 
-Three hosts made of Linux namespaces (tests/hosts.py; it needs root) on links of so many Mbit/s: two have a worker each,
-the third the only server and the trial. So every byte of gradients and weights crosses the server's link, those of
-both workers one after the other. A sweep as a user would start it trains a net of two large dense layers (5.3 MB) with
-dist_sync: plain, with 2-bit compression (whose pushes are 16 times smaller, and whose pulls are not), and with float16
-on the wire. Its trials come in random order, in the same warm processes. So for each delay of the links. Run it on an
-otherwise idle machine.
+Three hosts made of Linux namespaces (tests/hosts/hosts.py; it needs root) on links of so many Mbit/s: two have a worker
+each, the third the only server and the trial. So every byte of gradients and weights crosses the server's link, those
+of both workers one after the other. A sweep as a user would start it trains a net of two large dense layers (5.3 MB)
+with dist_sync: plain, with 2-bit compression (whose pushes are 16 times smaller, and whose pulls are not), and with
+float16 on the wire. Its trials come in random order, in the same warm processes. So for each delay of the links. Run it
+on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import yaml
 from common import Figure, arguments, finish, spread
 from sweep import EXPERIMENTS, HERE, trials_of
 
-sys.path.insert(0, str(HERE.parent / "tests"))
+sys.path.insert(0, str(HERE.parent / "tests" / "hosts"))
 from hosts import Host, lan, why_not
 from ray_hosts import start
 

@@ -27,7 +27,7 @@ from raymx.errors import DataError
 from raymx.storage import open_reader
 
 MAGIC = bytes.fromhex("0a23d7ce")
-OTHERS_FILES = Path(__file__).parents[2] / "shared" / "data" / "recordio"
+OTHERS_FILES = Path(__file__).parents[3] / "shared" / "data" / "recordio"
 
 # Written and read back by mxnet 1.9.1.
 VECTORS = [

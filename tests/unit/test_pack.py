@@ -23,7 +23,7 @@ from raymx.data.tools.packing import pack_arrays
 from raymx.errors import DataError
 from raymx.pack import main
 
-JPEGS = Path(__file__).parents[2] / "shared" / "data" / "jpeg"
+JPEGS = Path(__file__).parents[3] / "shared" / "data" / "jpeg"
 
 
 def picture(height: int = 40, width: int = 60, seed: int = 0, channels: int = 3) -> np.ndarray:

@@ -161,7 +161,7 @@ def test_far_records_are_asked_for_one_by_one(tmp_path: Path, monkeypatch: pytes
 
 
 def test_widths_of_files_of_others() -> None:
-    path = Path(__file__).parents[2] / "shared" / "data" / "recordio" / "detection"
+    path = Path(__file__).parents[3] / "shared" / "data" / "recordio" / "detection"
     if not path.exists():
         pytest.skip("no files by other writers here")
     assert RecordSet.open([path]).label_widths() == {19: 4}

@@ -24,7 +24,7 @@ from raymx.trial.requests import check_same_data
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from raymx.data.tools.dataset import read_recordio, write_recordio
 from raymx.errors import DataError
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
-OTHERS_FILES = Path(__file__).parents[2] / "shared" / "data" / "recordio"
+OTHERS_FILES = Path(__file__).parents[3] / "shared" / "data" / "recordio"
 COLUMNS = {
     "key": pa.int64(),
     "label": pa.list_(pa.float32()),

@@ -23,7 +23,7 @@ from raymx.data.recordio.record import unpack
 from raymx.errors import DataError
 from raymx.experiment.schema import Augment
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 JPEGS = SHARED / "jpeg"
 
 

@@ -28,7 +28,7 @@ from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.trainer import StoreSettings, Trainer
 from raymx.training.precision import require_avx512
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 HAS_AVX512 = " avx512bw" in Path("/proc/cpuinfo").read_text()
 ON_RAY = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
