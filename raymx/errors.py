@@ -34,7 +34,7 @@ class RoleLost(KVStoreError):
 class TrainingError(RaymxError):
     """The experiment's own code failed (net, loss, metric, loop, optimizer); the text carries its traceback."""
 
-    place: tuple[int, int] | None = None
+    position: tuple[int, int] | None = None
     """(epoch, step) where it was raised, when that is known."""
 
 

@@ -211,7 +211,7 @@ class Worker:
             raise RoleLost(f"worker {task.rank} of {task.num_workers}: {type(error).__name__}: {error}") from None
         except BaseException as error:
             failed = _user_error(f"worker {task.rank} of {task.num_workers}", error, self._directory)
-            failed.place = self._context.place if self._context else None
+            failed.position = self._context.place if self._context else None
             raise failed from None
 
     def _enter(self, task: Task, saved: Any) -> Any:

@@ -11,7 +11,8 @@ from ray._private.state import state as cluster_state
 from ray.core.generated import gcs_pb2
 from ray.experimental import internal_kv
 
-from raymx.cluster.nodes import SLOT_NAME, Nodes
+from raymx.cluster.nodes import Nodes
+from raymx.cluster.slots import SLOT_NAME
 
 _NAMESPACE = b"raymx-priority"
 

@@ -20,7 +20,7 @@ import ray
 from ray import cloudpickle
 from ray.tune import Callback
 
-from raymx.cluster.nodes import remove_slots
+from raymx.cluster.slots import remove_slots
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
 from raymx.results import run_folder
