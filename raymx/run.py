@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from raymx.cli import options
 from raymx.cli.exit import exit_code
-from raymx.errors import ExperimentError
 from raymx.experiment import loading
 from raymx.experiment.loading import Experiment
 from raymx.sweep import space
@@ -59,20 +57,7 @@ def _experiment(args: argparse.Namespace) -> Experiment:
 
         before = run_folder.experiment_of(args.resume)
         return loading.parse_experiment(before.to_dict(), before.directory, overrides)
-    return loading.load_experiment(args.experiment or default_experiment(), overrides)
-
-
-def default_experiment() -> str:
-    """The Fashion-MNIST experiment of this checkout, or of the folder where the command is given."""
-    places = [Path.cwd(), Path(__file__).resolve().parents[1]]
-    for place in places:
-        path = place / "experiments" / "fashion_mnist.yaml"
-        if path.exists():
-            return str(path)
-    raise ExperimentError(
-        "no EXPERIMENT was given and there is no experiments/fashion_mnist.yaml in "
-        f"{' or '.join(map(str, places))}; name an experiment file"
-    )
+    return loading.load_experiment(args.experiment or options.default_experiment(), overrides)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     optimizer.npz    arrays "state/STRUCTURAL NAME/NUMBER" and "master/STRUCTURAL NAME"; read with allow_pickle=False
     state.json       position, update counts, metrics, the loop's own state, and checksums of all three
 
-The folder may be on any ``pyarrow.fs.FileSystem``. It is a checkpoint once state.json is there, which is written last.
+The folder may be on any file system of pyarrow's. It is a checkpoint once state.json is there, which is written last.
 Nothing in it is ever unpickled, so a checkpoint cannot run code.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,10 +25,10 @@ from numpy.typing import NDArray
 from raymx.checkpoint.masters import with_masters
 from raymx.errors import CheckpointError
 from raymx.kvstore.state import OptimizerState
+from raymx.storage import FILE_ERRORS, Location, location, reason
 
 PARAMETERS, OPTIMIZER, STATE = "net.params", "optimizer.npz", "state.json"
 FORMAT = 2
-FILE_ERRORS = (OSError, ValueError, NotImplementedError)  # pyarrow's own exceptions are among the last two
 _TEMPORARY = ".tmp"
 _PLAIN = (
     "trial",
@@ -105,7 +104,7 @@ def write(folder: str, saved: Saved, filesystem: Any = None) -> None:
         "optimizer_scalars": saved.optimizer.scalars,
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
-    _write_files(_or_local(filesystem), folder, {**files, STATE: _sealed(state)})
+    _write_files(location(folder, filesystem), {**files, STATE: _sealed(state)})
 
 
 def _labelled(optimizer: OptimizerState) -> dict[str, NDArray[Any]]:
@@ -122,38 +121,27 @@ def _sealed(state: Mapping[str, Any]) -> bytes:
     return data.replace(_UNSEALED.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
 
 
-def _write_files(filesystem: Any, folder: str, files: Mapping[str, Any]) -> None:
+def _write_files(folder: Location, files: Mapping[str, Any]) -> None:
     """All under temporary names first, so that a disk which gets full leaves what is there; the last one named last."""
-    path = folder
+    parts = {name: folder / f"{name}{_TEMPORARY}" for name in files}
+    at = folder
     try:
-        filesystem.create_dir(folder, recursive=True)
+        folder.make_folder()
         for name, data in files.items():
-            path = f"{folder}/{name}"
-            with filesystem.open_output_stream(path + _TEMPORARY, compression=None) as file:
-                file.write(data)
-            _sync(filesystem, path + _TEMPORARY)
-        for name in files:
-            path = f"{folder}/{name}"
-            filesystem.move(path + _TEMPORARY, path)
-        _sync(filesystem, folder)
+            at = folder / name
+            parts[name].write(data)
+            parts[name].sync()
+        for name, part in parts.items():
+            at = folder / name
+            part.move(at)
+        folder.sync()
     except BaseException as error:
-        for name in files:
+        for part in parts.values():
             with suppress(*FILE_ERRORS):
-                filesystem.delete_file(f"{folder}/{name}{_TEMPORARY}")
+                part.remove_file()
         if isinstance(error, FILE_ERRORS):
-            raise CheckpointError(f"{path} cannot be written: {reason(error)}") from error
+            raise CheckpointError(f"{at.path} cannot be written: {reason(error)}") from error
         raise
-
-
-def _sync(filesystem: Any, path: str) -> None:
-    """Wait until a local file, or the names in a local folder, are on the disk."""
-    place = local_path(filesystem, path)
-    if place is not None:
-        descriptor = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 # Reading
@@ -162,9 +150,9 @@ def _sync(filesystem: Any, path: str) -> None:
 def read(folder: str, filesystem: Any = None) -> Saved:
     """The inverse of `write`. Raises CheckpointError when a file is missing, damaged, or holds what is no array."""
     with _one_error(folder):
-        filesystem = _or_local(filesystem)
-        state = _read_state(filesystem, folder)
-        files = {name: _read_file(filesystem, folder, name) for name in (PARAMETERS, OPTIMIZER)}
+        place = location(folder, filesystem)
+        state = _read_state(place)
+        files = {name: _read_file(place / name) for name in (PARAMETERS, OPTIMIZER)}
         for name, data in files.items():
             if hashlib.sha256(data).hexdigest() != state["sha256"][name]:
                 raise CheckpointError(f"{folder}/{name} is damaged: its checksum is not the one in {STATE}")
@@ -176,7 +164,7 @@ def read(folder: str, filesystem: Any = None) -> Saved:
 def position(folder: str, filesystem: Any = None) -> Position:
     """Where a checkpoint was made, from state.json alone. Raises CheckpointError when that cannot be read."""
     with _one_error(folder):
-        state = _read_state(_or_local(filesystem), folder)
+        state = _read_state(location(folder, filesystem))
         return Position(state["trial"], state["epoch"], state["step"], state["records"])
 
 
@@ -194,16 +182,15 @@ def _one_error(folder: str) -> Iterator[None]:
         ) from None
 
 
-def _read_file(filesystem: Any, folder: str, name: str) -> bytes:
+def _read_file(file: Location) -> bytes:
     try:
-        with filesystem.open_input_stream(f"{folder}/{name}", compression=None) as file:
-            return bytes(file.read())
+        return file.read()
     except FILE_ERRORS as error:
-        raise CheckpointError(f"{folder}/{name} cannot be read: {reason(error)}") from None
+        raise CheckpointError(f"{file.path} cannot be read: {reason(error)}") from None
 
 
-def _read_state(filesystem: Any, folder: str) -> dict[str, Any]:
-    data = _read_file(filesystem, folder, STATE)
+def _read_state(place: Location) -> dict[str, Any]:
+    folder, data = place.path, _read_file(place / STATE)
     try:
         state = json.loads(data)
         found, checksum = state.get("format"), state.get("checksum")
@@ -230,29 +217,3 @@ def _arrays(data: bytes) -> tuple[dict[str, list[NDArray[Any]]], dict[str, NDArr
                 name, _, number = name.rpartition("/")
                 numbered[name][int(number)] = stored[label]
     return {name: [arrays[i] for i in sorted(arrays)] for name, arrays in numbered.items()}, masters
-
-
-# File systems
-
-
-def local_path(filesystem: Any, path: str) -> str | None:
-    """``path`` on a pyarrow file system as the operating system knows it; None where it is not local."""
-    from pyarrow import fs
-
-    if isinstance(filesystem, fs.SubTreeFileSystem):
-        return local_path(filesystem.base_fs, os.path.join(filesystem.base_path, path.lstrip("/")))
-    return path if isinstance(filesystem, fs.LocalFileSystem) else None
-
-
-def reason(error: BaseException) -> str:
-    """Why something failed, in one line: pyarrow's own texts name the path again, and twice."""
-    number = getattr(error, "errno", None)
-    return os.strerror(number) if number else next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def _or_local(filesystem: Any) -> Any:
-    if filesystem is not None:
-        return filesystem
-    from pyarrow import fs
-
-    return fs.LocalFileSystem()

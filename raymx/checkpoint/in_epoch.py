@@ -18,8 +18,9 @@ from os.path import realpath
 from typing import Any
 
 from raymx.checkpoint import files
-from raymx.checkpoint.files import FILE_ERRORS, STATE, Position, Saved, reason
+from raymx.checkpoint.files import STATE, Position, Saved
 from raymx.errors import CheckpointError
+from raymx.storage import FILE_ERRORS, location, reason
 
 IN_EPOCH, TUNE = "in_epoch", "checkpoint_"
 KEPT = 2  # in-epoch ones: the older is for when the newer is damaged
@@ -141,11 +142,10 @@ class Checkpoints:
             self._remove(folder)
 
     def _remove(self, folder: str) -> None:
-        from pyarrow.fs import FileType
-
+        place = location(folder, self._filesystem)
         try:
-            if self._filesystem.get_file_info(folder).type != FileType.NotFound:
-                self._filesystem.delete_dir(folder)
+            if place.is_there:
+                place.remove_folder()
         except FILE_ERRORS as error:
             self._problem("deleted", error)
 
@@ -188,9 +188,10 @@ class Checkpoints:
         found = []
         try:
             for path in self._folders(folder, prefix):
-                place = files.local_path(self._filesystem, path)
-                given = but is not None and place is not None and realpath(place) == realpath(but)
-                if not given and self._filesystem.get_file_info(f"{path}/{STATE}").is_file:
+                place = location(path, self._filesystem)
+                local = place.local_path
+                given = but is not None and local is not None and realpath(local) == realpath(but)
+                if not given and (place / STATE).is_file:
                     found.append(self._look_at(path, self._filesystem, skipped))
         except FILE_ERRORS as error:
             skipped.append(f"{folder} cannot be listed: {reason(error)}")
@@ -204,13 +205,8 @@ class Checkpoints:
             return None
 
     def _folders(self, folder: str, prefix: str) -> list[str]:
-        from pyarrow.fs import FileSelector, FileType
-
-        return [
-            info.path
-            for info in self._filesystem.get_file_info(FileSelector(folder, allow_not_found=True))
-            if info.type == FileType.Directory and info.base_name.startswith(prefix)
-        ]
+        found, _ = location(folder, self._filesystem).names()
+        return [f"{folder}/{name}" for name in found if name.startswith(prefix)]
 
 
 def _skipped(error: CheckpointError) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from functools import partial
+from pathlib import Path
 
 from raymx.errors import ExperimentError
 from raymx.experiment import yaml_text
@@ -150,3 +151,16 @@ def _setting(text: str) -> tuple[str, object]:
     if not equals or not all(key.split(".")):
         raise ExperimentError(f"--set {text}: it must be KEY=VALUE with a dotted key, such as training.base_lr=0.1")
     return key, _value(key, value, f"--set {text}")
+
+
+def default_experiment() -> str:
+    """The Fashion-MNIST experiment of this checkout, or of the folder where the command is given."""
+    places = [Path.cwd(), Path(__file__).resolve().parents[2]]
+    for place in places:
+        path = place / "experiments" / "fashion_mnist.yaml"
+        if path.exists():
+            return str(path)
+    raise ExperimentError(
+        "no EXPERIMENT was given and there is no experiments/fashion_mnist.yaml in "
+        f"{' or '.join(map(str, places))}; name an experiment file"
+    )

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import ray
-from ray._private.state import state as cluster_state
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group_table,
 )
 
+from raymx import _ray
 from raymx.cluster.placement import NodeResources
 
 PROBE_TIMEOUT_S = 1.0
@@ -45,7 +45,7 @@ class Nodes:
         return Nodes(
             {name: node["NodeManagerAddress"] for name, node in alive.items()},
             {name: node["Resources"] for name, node in alive.items()},
-            frozenset(cluster_state.get_draining_nodes()),
+            _ray.draining_nodes(),
         )
 
     def memory_bytes(self, node: str) -> float:

@@ -17,6 +17,7 @@ from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from raymx import _ray
 from raymx.cluster.placement import Plan
 from raymx.cluster.roles import KVScheduler, Process, Server, Worker
 from raymx.experiment.loading import Experiment
@@ -199,7 +200,7 @@ class Processes:
             **place,
         )
         actor = _ACTORS[role].options(**options).remote(*(() if role == "scheduler" else (process,)))
-        return _Started(actor, reserves, actor.__ray_ready__.remote())
+        return _Started(actor, reserves, _ray.ready(actor))
 
     # Ending
 

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import ray
-from ray._private.state import state as cluster_state
-from ray.core.generated import gcs_pb2
-from ray.experimental import internal_kv
 
+from raymx import _ray
 from raymx.cluster.nodes import Nodes
 from raymx.cluster.slots import SLOT_NAME
 
@@ -44,21 +42,18 @@ def decide(priority: int, after_s: float, others: Iterable[Waiting]) -> bool:
 
 def announce(priority: int) -> None:
     """Tell other sweeps this job's priority; jobs that say none have 0."""
-    internal_kv._internal_kv_put(_own_job(), str(priority).encode(), overwrite=True, namespace=_NAMESPACE)
+    _ray.put_value(_NAMESPACE, _own_job().encode(), str(priority).encode())
 
 
-def _own_job() -> bytes:
-    return bytes(ray.get_runtime_context().get_job_id().encode())
+def _own_job() -> str:
+    return str(ray.get_runtime_context().get_job_id())
 
 
 def _others() -> list[Waiting]:
-    accessor, nodes, own = cluster_state._connect_and_get_accessor(), Nodes.now(), _own_job()
-    now_ms, found = time.time() * 1000, []
-    for data in accessor.get_placement_group_table():
-        group = gcs_pb2.PlacementGroupTableData.FromString(data)
-        job = group.creator_job_id.hex().encode()
-        waits = group.state == gcs_pb2.PlacementGroupTableData.PENDING and not group.name.startswith(SLOT_NAME)
-        if waits and job != own and all(nodes.could_hold(dict(bundle.unit_resources)) for bundle in group.bundles):
-            priority = internal_kv._internal_kv_get(job, namespace=_NAMESPACE)
-            found.append(Waiting(int(priority or 0), (now_ms - group.placement_group_creation_timestamp_ms) / 1000))
-    return found
+    nodes, own, now_ms = Nodes.now(), _own_job(), time.time() * 1000
+    return [
+        Waiting(int(_ray.get_value(_NAMESPACE, group.job_id.encode()) or 0), (now_ms - group.created_ms) / 1000)
+        for group in _ray.placement_groups()
+        if group.is_pending and not group.name.startswith(SLOT_NAME)
+        if group.job_id != own and all(map(nodes.could_hold, group.bundles))
+    ]

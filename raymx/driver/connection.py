@@ -11,6 +11,7 @@ import threading
 import warnings
 from typing import Any
 
+from raymx import _ray
 from raymx.driver.planning import needed_cpus, soft_limit
 from raymx.errors import PlacementError
 from raymx.experiment.loading import Experiment
@@ -110,7 +111,4 @@ def quieten() -> None:
     warnings.simplefilter("ignore")
     for name in ("ray", "ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    from ray._private import worker
-
-    # What raylets tell every driver, whatever log_to_driver says: of one that ends, its stack trace.
-    worker.print_to_stdstream = lambda *_, **__: None
+    _ray.silence_raylets()

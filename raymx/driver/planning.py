@@ -6,6 +6,7 @@ import glob
 import math
 import os
 
+from raymx import _ray
 from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
 from raymx.experiment.loading import Experiment
@@ -53,9 +54,7 @@ def nodes_to_plan_with() -> tuple[list[NodeResources], list[NodeResources], int]
 
 def free_now() -> list[NodeResources]:
     """What nobody holds at this moment, by node."""
-    from ray._private.state import available_resources_per_node
-
     return [
         NodeResources(node, resources.get("CPU", 0), resources.get("GPU", 0))
-        for node, resources in available_resources_per_node().items()
+        for node, resources in _ray.available_resources().items()
     ]

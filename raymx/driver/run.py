@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from raymx import _ray
 from raymx.cli.exit import EXIT_INTERRUPTED, EXIT_OK
 from raymx.cluster import placement
 from raymx.driver.connection import connect
@@ -16,8 +17,8 @@ from raymx.driver.interrupt import Interrupt
 from raymx.driver.planning import free_now, nodes_to_plan_with
 from raymx.driver.sweep_display import SweepDisplay
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
+from raymx.experiment import source_files
 from raymx.experiment.loading import Experiment
-from raymx.jobs import packing
 from raymx.results import run_folder
 from raymx.sweep import plan as sweep_plan
 from raymx.sweep.plan import RunPlan
@@ -102,14 +103,10 @@ class Driver:
 
     def _write_for_watchers(self, run_id: str, folder: str) -> None:
         """From now on what is displayed is also written where clients of the cluster can read it."""
-        from ray._private.worker import global_worker
-
         from raymx.driver.journal import Journal
 
         self._display.resume_with = "python -m raymx.submit EXPERIMENT --resume"
-        self._display = Journal(
-            self._display, run_id, global_worker.node.get_logs_dir_path(), os.path.join(self._storage_path, folder)
-        )
+        self._display = Journal(self._display, run_id, _ray.log_folder(), os.path.join(self._storage_path, folder))
 
     def _prepared(self) -> RunPlan:
         deadline = time.monotonic() + JOIN_TIMEOUT_S
@@ -152,7 +149,7 @@ class Driver:
         try:
             run_folder.record(self._storage_path, folder, self.experiment)
             if self._run_id:
-                packing.keep_source(self.experiment.directory, os.path.join(self._storage_path, folder))
+                source_files.keep_source(self.experiment.directory, os.path.join(self._storage_path, folder))
             trials.write_sweep()
             announce(self.experiment.sweep.priority)
             return self._tuner(folder, prepared).fit()

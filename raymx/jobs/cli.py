@@ -75,11 +75,11 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
 
 def _submit(args: argparse.Namespace) -> int:
-    from raymx.run import default_experiment
-
     if args.resume == options.RESUME_NEWEST:
         raise JobError("--resume needs the RUN_FOLDER, which the run printed after the word results")
-    experiment = Experiment(loading.load_experiment(args.experiment or default_experiment(), options.overrides(args)))
+    experiment = Experiment(
+        loading.load_experiment(args.experiment or options.default_experiment(), options.overrides(args))
+    )
     found = run.submit(
         experiment,
         args.address,

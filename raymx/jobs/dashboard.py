@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from raymx import _ray
 from raymx.errors import ClusterUnreachable, ExperimentError, JobError
 
 STOP_WAIT_S = 60  # for a job to save a checkpoint; then Ray kills it
@@ -47,7 +48,7 @@ class Dashboard:
             version = self._get("/api/version").json()
         except Exception as error:
             raise _unreachable(self.address, error) from None
-        self.is_here = Path(_temporary(), str(version.get("session_name") or "?")).is_dir()
+        self.is_here = Path(_ray.temporary_folder(), str(version.get("session_name") or "?")).is_dir()
 
     @property
     def python(self) -> str:
@@ -153,7 +154,7 @@ class Dashboard:
             raise ClusterUnreachable(f"{self.address} does not answer: {_first_line(error)}") from None
 
     def _get(self, path: str) -> Any:
-        return self._client._do_request("GET", path)
+        return _ray.ask_dashboard(self._client, path)
 
 
 def find(address: str | None) -> Dashboard | None:
@@ -173,7 +174,7 @@ def start_here(cpus: int) -> tuple[Dashboard, str]:
     """Start a cluster on this machine that outlives this process; and how to stop it, in words. Raises JobError."""
     from raymx.driver.planning import soft_limit
 
-    _use_token(new=True)
+    _ray.make_token()
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     environment = {
         **os.environ,
@@ -230,27 +231,9 @@ def _once_up() -> Dashboard:
         if time.monotonic() > deadline:
             raise JobError(
                 f"Ray was started on this machine, but its dashboard did not come up within "
-                f"{START_TIMEOUT_S:.0f} s ({reason}): see {_temporary()}/session_latest/logs/dashboard.log"
+                f"{START_TIMEOUT_S:.0f} s ({reason}): see {_ray.temporary_folder()}/session_latest/logs/dashboard.log"
             )
         time.sleep(RETRY_S)
-
-
-def _use_token(new: bool = False) -> None:
-    """Send this machine's token to a cluster of this machine, as ray.init does, unless RAY_AUTH_MODE says otherwise."""
-    from ray._private.authentication import authentication_token_setup as token
-
-    if new:
-        token.enable_token_auth_by_default()
-        token.ensure_token_if_auth_enabled(create_token_if_missing=True)
-    else:
-        token.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-
-
-def _temporary() -> str:
-    """Where Ray keeps its sessions on this machine."""
-    from ray._common.utils import get_default_ray_temp_dir
-
-    return str(get_default_ray_temp_dir())
 
 
 def _quieten() -> None:
@@ -273,14 +256,11 @@ def _client(address: str) -> Any:
 
 def _dashboard_of(address: str) -> str | None:
     """The dashboard's URL of a cluster that is named as ray.init takes it; None when "auto" finds none here."""
-    from ray._private import services
-    from ray.dashboard.utils import ray_address_to_api_server_url
-
-    found = services.find_bootstrap_address(None) if address == "auto" else address
+    found = _ray.head_here() if address == "auto" else address
     if found is None:
         return None
     if address == "auto":
-        _use_token()
+        _ray.use_token()
     host, _, port = found.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
@@ -290,7 +270,7 @@ def _dashboard_of(address: str) -> str | None:
         raise _unreachable(address, error) from None
     try:
         with _without(_ADDRESS_VARIABLES):
-            return str(ray_address_to_api_server_url(found))
+            return _ray.dashboard_url(found)
     except (Exception, SystemExit) as error:
         raise _unreachable(found, error) from None
 

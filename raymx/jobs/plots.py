@@ -5,7 +5,9 @@ from __future__ import annotations
 from raymx import report
 from raymx.driver.sweep_display import in_notebook
 from raymx.errors import JobError
-from raymx.report import folders, plots
+from raymx.report import plots
+from raymx.results import run_files
+from raymx.storage import child
 
 
 def show(path: str) -> list[str] | None:
@@ -13,13 +15,13 @@ def show(path: str) -> list[str] | None:
 
     Raises JobError before the first report.
     """
-    found = report.look([folders.read_run(path)])
+    found = report.look([run_files.read_run(path)])
     pictures = plots.draw(found)
     if not pictures:
         raise JobError(f"{path} has no report yet, so there is nothing to plot: try again after the first epoch")
     if not in_notebook():
         report.build([path])
-        return [folders.child(path, folders.FOLDER, f"{picture.name}.png") for picture in pictures]
+        return [child(path, report.FOLDER, f"{picture.name}.png") for picture in pictures]
     from IPython.display import Image, Markdown, display
 
     display(Markdown(" ".join(found.answer_sentences)))

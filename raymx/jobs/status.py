@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from raymx.driver.journal import view_file
 from raymx.jobs.dashboard import Dashboard
-from raymx.report import folders, load
+from raymx.report import load
 from raymx.report.model import Sweep, Trial, label_of
-from raymx.results import run_folder
+from raymx.results import run_files, run_folder
 from raymx.results.view import TrialView, View
 
 _STATES = {
@@ -48,7 +48,7 @@ def joined(written: View, status: str, message: str) -> View:
 
 def at_folder(path: str) -> View:
     """A run of which the results are left. Raises ExperimentError when no run is there."""
-    files = folders.read_run(path)
+    files = run_files.read_run(path)
     sweep = load.load(files, os.path.basename(path))
     trials = tuple(_trial(sweep, one) for one in sweep.trials)
     return View(

@@ -20,10 +20,10 @@ from raymx.checkpoint.files import PARAMETERS, STATE
 from raymx.errors import CheckpointError, ExperimentError, JobError
 from raymx.experiment import yaml_text
 from raymx.experiment.loading import Experiment, parse_experiment
-from raymx.jobs.packing import SOURCE
-from raymx.report import folders, load
+from raymx.experiment.source_files import SOURCE
+from raymx.report import load
 from raymx.report.model import Trial, number
-from raymx.results import run_folder
+from raymx.results import run_files, run_folder
 from raymx.sweep.space import Space
 
 
@@ -105,13 +105,13 @@ class Trained:
 
 def best(path: str) -> Trained:
     """The best checkpoint in a run's folder. Raises JobError when there is none yet."""
-    run = folders.read_run(path)
+    run = run_files.read_run(path)
     sweep = load.load(run, os.path.basename(path))
     trials = zip(sweep.trials, _folders(run, sweep.trials), strict=True)
     found = [
         (value, trial, name, state)
         for trial, folder in trials
-        for name, state in _checkpoints(folders.child(run.path, folder))
+        for name, state in _checkpoints(storage.child(run.path, folder))
         if (value := number(state["metrics"].get(sweep.objective.metric))) is not None
     ]
     if not found:
@@ -126,13 +126,13 @@ def best(path: str) -> Trained:
         trial.axes,
         float(state["epoch"]),
         state["metrics"],
-        folders.child(name, PARAMETERS),
+        storage.child(name, PARAMETERS),
         experiment,
-        folders.child(run.path, SOURCE),
+        storage.child(run.path, SOURCE),
     )
 
 
-def _folders(run: folders.RunFiles, trials: Any) -> list[str]:
+def _folders(run: run_files.RunFiles, trials: Any) -> list[str]:
     """The folder of each trial."""
     by_id = {run_folder.mapping(one.trial or "").get("trial_id"): one.folder for one in run.trials}
     return [by_id.get(trial.trial_id, trial.trial_id) for trial in trials]
@@ -140,16 +140,16 @@ def _folders(run: folders.RunFiles, trials: Any) -> list[str]:
 
 def _checkpoints(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(path, state) of a trial's checkpoints that are whole."""
-    for name in folders.folders_in(folder):
+    for name in storage.folders_in(folder):
         if not name.startswith("checkpoint_"):
             continue
-        path = folders.child(folder, name)
-        state = run_folder.mapping(folders.text(folders.child(path, STATE)) or "")
+        path = storage.child(folder, name)
+        state = run_folder.mapping(storage.text(storage.child(path, STATE)) or "")
         if "metrics" in state:
             yield path, state
 
 
-def _experiment(run: folders.RunFiles, trial: Trial) -> Experiment:
+def _experiment(run: run_files.RunFiles, trial: Trial) -> Experiment:
     raw = load.experiment_of(run)
     space = Space(parse_experiment(raw, yaml_text.parse(run.run, run.path)["directory"]))
     labels = {axis.key: trial.axes[axis.key] for axis in space.axes}
@@ -169,7 +169,7 @@ def _local(path: str) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, PARAMETERS)
-        copy.write_bytes(folders.content(path) or b"")
+        copy.write_bytes(storage.content(path) or b"")
         yield str(copy)
 
 
@@ -179,7 +179,7 @@ def _modules_of(source: str) -> Iterator[str]:
 
     Modules of the same names that this process has, of another run, are set aside meanwhile.
     """
-    archive = folders.content(source) if source else None
+    archive = storage.content(source) if source else None
     if archive is None:
         yield ""
         return

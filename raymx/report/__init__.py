@@ -2,9 +2,9 @@
 
     path = build(["~/ray_results/sweep_fashion_mnist_2026-11-30_10-00-00"])
 
-``folders`` reads and writes, ``plots`` draws; all the rest is pure: files' texts -> ``load`` -> ``study`` (trials with
-their ``figures``) -> ``findings`` (``cells``, ``effects``, ``diagnoses``, ``answer``) -> ``export``, ``page``. It needs
-neither ray nor mxnet, nor a network.
+`raymx.results.run_files` reads, ``plots`` draws; all the rest is pure: files' texts -> ``load`` -> ``study`` (trials
+with their ``figures``) -> ``findings`` (``cells``, ``effects``, ``diagnoses``, ``answer``) -> ``export``, ``page``. It
+needs neither ray nor mxnet, nor a network.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raymx.errors import ExperimentError
-from raymx.report import folders, load
+from raymx.report import load
 from raymx.report.findings import Findings, findings, plain
 from raymx.report.study import study
-from raymx.results import run_folder
+from raymx.results import run_files, run_folder
+from raymx.results.run_files import RunFiles
+from raymx.storage import child, write_files
 
-__all__ = ["build", "summary"]
+__all__ = ["FOLDER", "build", "summary"]
+
+FOLDER = "report"  # in a run's folder
 
 
 def build(paths: Sequence[str], output: str | None = None, target: float | None = None) -> str:
@@ -34,18 +38,14 @@ def summary(paths: Sequence[str], output: str | None = None, target: float | Non
     """Make the report, as `build` does: where it is (``report``), and its answer in words (``findings``)."""
     from raymx.report import export, page, plots  # matplotlib takes a second to import
 
-    read = [folders.read_run(path) for path in dict.fromkeys(map(_whole, paths))]
+    read = [run_files.read_run(path) for path in dict.fromkeys(map(_whole, paths))]
     found = look(read, target)
     folder = (
-        _whole(output)
-        if output
-        else folders.child(read[0].path, folders.FOLDER)
-        if len(read) == 1
-        else run_folder.storage_path(folders.FOLDER)
+        _whole(output) if output else child(read[0].path, FOLDER) if len(read) == 1 else run_folder.storage_path(FOLDER)
     )
     pictures = plots.draw(found)
     rows = export.records(found)
-    folders.write(
+    write_files(
         folder,
         {
             **{f"{picture.name}.png": picture.png for picture in pictures},
@@ -55,10 +55,10 @@ def summary(paths: Sequence[str], output: str | None = None, target: float | Non
             "report.html": page.page(found, pictures).encode(),
         },
     )
-    return {"report": folders.child(folder, "report.html"), "findings": " ".join(found.answer_sentences)}
+    return {"report": child(folder, "report.html"), "findings": " ".join(found.answer_sentences)}
 
 
-def look(runs: Sequence[folders.RunFiles], target: float | None = None) -> Findings:
+def look(runs: Sequence[RunFiles], target: float | None = None) -> Findings:
     """What the files of some runs say, and what follows from it."""
     if not runs:
         raise ExperimentError("no PATH was given: name the folder of a run, such as ~/ray_results/NAME_DATE")

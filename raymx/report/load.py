@@ -10,10 +10,10 @@ from typing import Any
 from raymx.errors import ExperimentError
 from raymx.experiment import yaml_text
 from raymx.experiment.loading import parse_experiment
-from raymx.report import folders
-from raymx.report.folders import RunFiles, TrialFiles
 from raymx.report.model import SWEEP, Axis, Objective, Skipped, Sweep, Trial, Value, label_of, number
 from raymx.results import run_folder
+from raymx.results.run_files import ROWS, RunFiles, TrialFiles
+from raymx.storage import child
 from raymx.sweep.space import label
 
 _TUNES_OWN = ("config", "experiment")  # the whole experiment again, in each report
@@ -26,8 +26,8 @@ def load(run: RunFiles, name: str) -> Sweep:
     on) is left out, and so are damaged ones, with a remark.
     """
     experiment = experiment_of(run)
-    plan = _json(run.sweep, folders.child(run.path, run_folder.SWEEP))
-    summary = _json(run.summary, folders.child(run.path, run_folder.SUMMARY))
+    plan = _json(run.sweep, child(run.path, run_folder.SWEEP))
+    summary = _json(run.summary, child(run.path, run_folder.SUMMARY))
     axes = tuple(_axis(axis) for axis in plan.get("axes", ()))
     remarks: list[str] = []
     trials = tuple(_trial(files, name, axes, experiment, summary if not plan else {}, remarks) for files in run.trials)
@@ -97,7 +97,7 @@ def with_axes(sweep: Sweep, experiment: Mapping[str, Any], axes: Sequence[Axis])
 
 def experiment_of(run: RunFiles) -> Mapping[str, Any]:
     """The experiment of a run, as plain data. Raises ExperimentError where run.yaml holds none."""
-    path = folders.child(run.path, run_folder.RUN)
+    path = child(run.path, run_folder.RUN)
     raw = yaml_text.parse(run.run, path)
     if not isinstance(raw, dict) or not isinstance(raw.get("experiment"), dict):
         raise ExperimentError(
@@ -209,7 +209,7 @@ def _rows(text: str, folder: str, remarks: list[str]) -> list[dict[str, Any]]:
         except ValueError:
             row = None
             if at < len(lines) or text.endswith("\n"):
-                remarks.append(f"{folder}/{folders.ROWS}, line {at}, is damaged: it is left out")
+                remarks.append(f"{folder}/{ROWS}, line {at}, is damaged: it is left out")
         if isinstance(row, dict):
             found.append(
                 {name: value for name, value in row.items() if name not in _TUNES_OWN and not isinstance(value, dict)}

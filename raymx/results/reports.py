@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from raymx.errors import ExperimentError, RaymxError
-from raymx.report import folders
-from raymx.results import run_folder
+from raymx.results import run_files, run_folder
 from raymx.results.view import View
+from raymx.storage import child, text
 
 _TUNES_OWN = (
     "config",
@@ -60,7 +60,7 @@ def of_text(text: str) -> Iterator[dict[str, Any]]:
 def of_folder(path: str, missing_ok: bool = False) -> list[dict[str, Any]]:
     """The rows of a run's folder or URI. Raises ExperimentError when no run is there."""
     try:
-        run = folders.read_run(path)
+        run = run_files.read_run(path)
     except ExperimentError:
         if missing_ok:
             return []
@@ -71,7 +71,7 @@ def of_folder(path: str, missing_ok: bool = False) -> list[dict[str, Any]]:
 def is_run(path: str) -> bool:
     """Whether a folder or URI holds a run that can be read from here."""
     try:
-        return folders.text(folders.child(path, run_folder.RUN)) is not None
+        return text(child(path, run_folder.RUN)) is not None
     except RaymxError:
         return False
 

@@ -17,10 +17,11 @@ from typing import Any
 from raymx import __version__
 from raymx.checkpoint.files import PARAMETERS
 from raymx.errors import ExperimentError, KVStoreError, RaymxError
-from raymx.experiment import rules, sizing, yaml_text
+from raymx.experiment import rules, sizing, source_files, yaml_text
 from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.storage import is_uri, location
 
-RUN, SUMMARY = "run.yaml", "summary.json"
+RUN, SUMMARY = source_files.RUN, "summary.json"
 SWEEP, TRIAL = "sweep.json", "trial.json"  # of a sweep, and of each trial in its folder
 DEFAULT_STORAGE = "~/ray_results"  # Ray's own
 
@@ -28,13 +29,13 @@ DEFAULT_STORAGE = "~/ray_results"  # Ray's own
 def storage_path(path: str | None) -> str:
     """An absolute path, or a URI as it is."""
     path = path or DEFAULT_STORAGE
-    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+    return path if is_uri(path) else os.path.abspath(os.path.expanduser(path))
 
 
 def new_folder(storage: str, experiment: Experiment) -> str:
     """A folder name for a new run; sorted by name, runs of one experiment are sorted by time."""
     folder = f"{experiment.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-    while _exists(os.path.join(storage, folder)):
+    while location(os.path.join(storage, folder)).is_there:
         folder += "+"
     return folder
 
@@ -47,16 +48,18 @@ def record(storage: str, folder: str, experiment: Experiment) -> None:
 def experiment_of(path: str) -> Experiment:
     """The experiment of a run's folder. Raises ExperimentError when no run is there."""
     path = storage_path(path)
-    if not _exists(os.path.join(path, RUN)):
+    file = location(os.path.join(path, RUN))
+    if not file.is_there:
         raise ExperimentError(f"--resume {path}: no run is there (it has no {RUN})")
-    run = yaml_text.parse(_read(os.path.join(path, RUN)), os.path.join(path, RUN))
+    run = yaml_text.parse(file.read().decode(), os.path.join(path, RUN))
     return parse_experiment(run["experiment"], run["directory"])
 
 
 def newest_run(storage: str, name: str) -> str:
     """The path of the newest run of the experiment ``name``."""
     pattern = re.compile(re.escape(name) + r"_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\+*")
-    runs = [run for run in _folders(storage) if pattern.fullmatch(run) and _exists(os.path.join(storage, run, RUN))]
+    place = location(storage)
+    runs = [run for run in place.names()[0] if pattern.fullmatch(run) and (place / run / RUN).is_there]
     if not runs:
         raise ExperimentError(f"--resume: no run of {name} is in {storage}; give its folder, or --storage-path")
     return os.path.join(storage, max(runs))
@@ -175,22 +178,19 @@ def as_json(summary: Mapping[str, Any]) -> str:
 
 
 def write(storage: str, folder: str, name: str, text: str) -> None:
-    """Write one small file into a run's folder, locally or through pyarrow.fs; complete or not at all."""
-    fs, path = _filesystem(os.path.join(storage, folder))
+    """Write one small file into a run's folder, locally or by URI; complete or not at all."""
+    file = location(os.path.join(storage, folder, name))
     try:
-        fs.create_dir(path)
-        with fs.open_output_stream(f"{path}/{name}.tmp") as file:
-            file.write(text.encode())
-        fs.move(f"{path}/{name}.tmp", f"{path}/{name}")
+        file.write_whole(text.encode())
     except OSError as error:
         raise ExperimentError(f"--storage-path {storage} cannot be written: {error}; {space(storage)}") from None
 
 
 def read_json(storage: str, folder: str, name: str) -> dict[str, Any]:
     """One small file of a run's folder; {} when it is not there or damaged."""
-    path = os.path.join(storage, folder, name)
     try:
-        return mapping(_read(path)) if _exists(path) else {}
+        file = location(os.path.join(storage, folder, name))
+        return mapping(file.read().decode()) if file.is_there else {}
     except OSError:
         return {}
 
@@ -224,33 +224,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-
-
-def _filesystem(path: str) -> tuple[Any, str]:
-    from pyarrow import fs
-
-    return fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
-
-
-def _exists(path: str) -> bool:
-    from pyarrow import fs
-
-    filesystem, inner = _filesystem(path)
-    return bool(filesystem.get_file_info(inner).type != fs.FileType.NotFound)
-
-
-def _folders(path: str) -> list[str]:
-    from pyarrow import fs
-
-    filesystem, inner = _filesystem(path)
-    found = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
-    return [info.base_name for info in found if info.type == fs.FileType.Directory]
-
-
-def _read(path: str) -> str:
-    filesystem, inner = _filesystem(path)
-    with filesystem.open_input_stream(inner) as file:
-        return str(file.read().decode())
 
 
 def _versions() -> dict[str, str | None]:

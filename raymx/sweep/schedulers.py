@@ -16,6 +16,7 @@ from ray.tune.schedulers import (
     TrialScheduler,
 )
 
+from raymx import _ray
 from raymx.cluster.waiting import anybody_waits, must_yield
 from raymx.errors import ExperimentError
 from raymx.experiment.loading import Experiment, parse_experiment
@@ -52,7 +53,7 @@ class Fair:
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         super().on_trial_complete(tune_controller, trial, result)  # type: ignore[misc]
         yields = must_yield(*trial.config["cluster"]["yields"])
-        tune_controller._reuse_actors = not yields
+        _ray.reuse_actors(tune_controller, not yields)
         if yields:
             self._yields_until = time.monotonic() + YIELD_S
             tune_controller.update_max_pending_trials(NONE_PENDING)
@@ -63,7 +64,7 @@ class Fair:
             if time.monotonic() < self._yields_until and anybody_waits():
                 return None
             self._yields_until = 0.0
-            tune_controller._tune_controller.update_max_pending_trials()
+            _ray.whole_controller(tune_controller).update_max_pending_trials()
         return super().choose_trial_to_run(tune_controller)  # type: ignore[misc]
 
 
@@ -93,7 +94,7 @@ class FairPBT(Fair, PopulationBasedTraining):
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         PopulationBasedTraining.on_trial_add(self, tune_controller, trial)  # it wants to know finished ones too
         if trial.is_finished():
-            tune_controller._tune_controller._live_trials.discard(trial)
+            _ray.forget_live_trial(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         decision = super().on_trial_result(tune_controller, trial, result)
@@ -102,7 +103,7 @@ class FairPBT(Fair, PopulationBasedTraining):
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_error(tune_controller, trial)
-        tune_controller._live_trials.discard(trial)  # Tune leaves it in, and the others would wait for it
+        _ray.forget_live_trial(tune_controller, trial)  # Tune leaves it in, and the others would wait for it
         self._go_on_without(tune_controller, trial)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:

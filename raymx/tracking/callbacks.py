@@ -17,8 +17,9 @@ from ray.air.integrations.mlflow import MLflowLoggerCallback
 from ray.air.integrations.wandb import WandbLoggerCallback
 from ray.tune.result import TRAINING_ITERATION
 
+from raymx import _ray
 from raymx.errors import ExperimentError
-from raymx.tracking import settings
+from raymx.tracking import logged
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class MLflow(MLflowLoggerCallback):
 
     def log_trial_start(self, trial: Any) -> None:
         run = self._run_of(trial)
-        run.parameters, run.status, run.ended = settings.parameters(trial.config), "RUNNING", False
+        run.parameters, run.status, run.ended = logged.parameters(trial.config), "RUNNING", False
         self._send(run)
 
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
@@ -78,7 +79,7 @@ class MLflow(MLflowLoggerCallback):
 
         run, now = self._run_of(trial), int(time.time() * 1000)
         run.metrics += [
-            Metric(name, value, now, result[TRAINING_ITERATION]) for name, value in settings.metrics(result).items()
+            Metric(name, value, now, result[TRAINING_ITERATION]) for name, value in logged.metrics(result).items()
         ]
         self._send(run)
 
@@ -111,7 +112,7 @@ class MLflow(MLflowLoggerCallback):
         if time.monotonic() < self._not_before:
             return
         try:
-            self._deliver(run, self.mlflow_util._get_client())
+            self._deliver(run, _ray.mlflow_client(self.mlflow_util))
         except Exception as error:  # whatever it is, it is not worth the training
             if not self._not_before:
                 log.warning(
@@ -173,7 +174,7 @@ class WandB(WandbLoggerCallback):
             name=str(trial),
             project=self.project,
             group=self.group,
-            config=settings.parameters(trial.config),
+            config=logged.parameters(trial.config),
             mode=self._mode,
             resume="allow",
             reinit=True,
@@ -181,7 +182,7 @@ class WandB(WandbLoggerCallback):
         )
 
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
-        row = {**settings.metrics(result), TRAINING_ITERATION: result[TRAINING_ITERATION]}
+        row = {**logged.metrics(result), TRAINING_ITERATION: result[TRAINING_ITERATION]}
         super().log_trial_result(iteration, trial, row)
 
     def log_trial_end(self, trial: Any, failed: bool = False) -> None:

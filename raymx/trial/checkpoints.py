@@ -10,6 +10,7 @@ from raymx.checkpoint.files import Saved
 from raymx.checkpoint.in_epoch import Checkpoints
 from raymx.cluster.generation import Generation
 from raymx.kvstore.state import OptimizerState
+from raymx.storage import Location
 from raymx.trial.requests import Requests, total
 
 
@@ -20,9 +21,9 @@ class TrialCheckpoints:
     expects its objective in every row.
     """
 
-    def __init__(self, filesystem: Any, folder: str, name: str) -> None:
-        """``folder`` is the trial's, on a pyarrow ``filesystem``; ``name`` the trial's among all of all runs."""
-        self._files = Checkpoints(filesystem, folder, name)
+    def __init__(self, folder: Location, name: str) -> None:
+        """``folder`` is the trial's; ``name`` the trial's among all of all runs."""
+        self._files = Checkpoints(folder.system, folder.path, name)
         self._name = name
         self._given: str | None = None  # the folder of the checkpoint that Tune restores
         self._was_sought = False

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pyarrow import fs
 from ray.exceptions import RayError
 from ray.tune.result import DONE, SHOULD_CHECKPOINT
 
@@ -26,6 +25,7 @@ from raymx.cluster.scaling_policy import Decision, Limits
 from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
 from raymx.experiment.loading import Experiment
 from raymx.results import rows
+from raymx.storage import Location
 from raymx.training.channel import Event
 from raymx.trial import failures
 from raymx.trial.checkpoints import TrialCheckpoints
@@ -49,14 +49,14 @@ class Controller:
         roles: RoleManager,
         mailbox: Mailbox,
         trial_id: str,
-        location: tuple[fs.FileSystem, str],
+        location: Location,
         *,
         is_of_sweep: bool,
     ) -> None:
         """``roles`` are configured for the experiment; ``location`` is where the trial's files are to stay."""
         self.state: State = Forming()
         self.form_s = 0.0  # to dissolve the last generations and form the next, all together
-        self.checkpoints = TrialCheckpoints(*location, mailbox.name_of(trial_id))
+        self.checkpoints = TrialCheckpoints(location, mailbox.name_of(trial_id))
         self._experiment = self._sized = experiment  # ``_sized``: as the generation that runs has it
         self._roles, self._mailbox, self._trial_id, self._location = roles, mailbox, trial_id, location
         self._is_of_sweep = is_of_sweep

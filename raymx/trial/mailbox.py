@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ray.experimental import internal_kv
+from raymx import _ray
 
 _NAMESPACE = b"raymx"
 END_TIMEOUT_S = 5.0
@@ -66,18 +66,18 @@ class Mailbox:
         """Whether the trial has said so; once."""
         ended = self._get(f"end/{trial_id}") is not None
         if ended:
-            internal_kv._internal_kv_del(self._key(f"end/{trial_id}"), namespace=_NAMESPACE)
+            _ray.remove_values(_NAMESPACE, self._key(f"end/{trial_id}"))
         return ended
 
     def clear(self) -> None:
-        internal_kv._internal_kv_del(self._key(""), del_by_prefix=True, namespace=_NAMESPACE)
+        _ray.remove_values(_NAMESPACE, self._key(""), below=True)
 
     def _key(self, name: str) -> bytes:
         return f"{self._run_id}/{name}".encode()
 
     def _put(self, name: str, value: str) -> None:
-        internal_kv._internal_kv_put(self._key(name), value.encode(), overwrite=True, namespace=_NAMESPACE)
+        _ray.put_value(_NAMESPACE, self._key(name), value.encode())
 
     def _get(self, name: str) -> str | None:
-        value = internal_kv._internal_kv_get(self._key(name), namespace=_NAMESPACE)
+        value = _ray.get_value(_NAMESPACE, self._key(name))
         return None if value is None else value.decode()

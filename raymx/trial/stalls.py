@@ -7,15 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import ray
-from pyarrow import fs
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from raymx.checkpoint.files import FILE_ERRORS, reason
 from raymx.cluster import stacks
 from raymx.cluster.generation import Generation
 from raymx.cluster.stall import StallWatch
 from raymx.errors import RoleLost, StallError
+from raymx.storage import FILE_ERRORS, Location, reason
 
 SILENT_S = 10.0  # loops that stand still for so long: can their nodes still be reached?
 STACK_TIMEOUT_S = 5.0
@@ -24,7 +23,7 @@ STACK_TIMEOUT_S = 5.0
 class StallMonitor:
     """Looks at the loops of one generation; ``timeout_s`` is failures.stall_timeout_s."""
 
-    def __init__(self, timeout_s: float, location: tuple[fs.FileSystem, str]) -> None:
+    def __init__(self, timeout_s: float, location: Location) -> None:
         """``location`` is the trial's folder, for stacks."""
         self._timeout_s, self._location = timeout_s, location
         self._stall, self._silence = StallWatch(timeout_s), StallWatch(SILENT_S)
@@ -42,7 +41,7 @@ class StallMonitor:
                 raise RoleLost(f"{' and '.join(gone)} cannot be reached any more")
         still = self._stall.look(moves, waiting, count, now)
         if still:
-            raise stalled(still, self._timeout_s, _keep(stacks_of(generation), *self._location))
+            raise stalled(still, self._timeout_s, _keep(stacks_of(generation), self._location))
 
 
 def stalled(ranks: list[int], timeout_s: float, where: str) -> StallError:
@@ -75,12 +74,11 @@ def _stack(rank: int, generation: Generation) -> str:
             return f"it does not answer ({error})"
 
 
-def _keep(text: str, filesystem: fs.FileSystem, folder: str) -> str:
+def _keep(text: str, folder: Location) -> str:
     """Write stacks into the trial's folder; where they are, in words."""
-    path = f"{folder}/stacks_{time.strftime('%H-%M-%S')}.txt"
+    file = folder / f"stacks_{time.strftime('%H-%M-%S')}.txt"
     try:
-        with filesystem.open_output_stream(path) as file:
-            file.write(text.encode())
+        file.write(text.encode())
     except FILE_ERRORS as error:
-        return f"could not be written to {path} ({reason(error)}):\n{text}"
-    return f"are in {path}"
+        return f"could not be written to {file.path} ({reason(error)}):\n{text}"
+    return f"are in {file.path}"

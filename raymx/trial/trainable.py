@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ray
-from pyarrow import fs
 from ray import tune
 from ray.exceptions import RayError
 from ray.tune.result import RESULT_DUPLICATE
-from ray.tune.trainable.trainable import _DICT_CHECKPOINT_FILE_NAME
 
+from raymx import _ray
 from raymx.checkpoint import files
 from raymx.cluster import placement
 from raymx.cluster.role_manager import RoleManager
 from raymx.errors import CheckpointError, RaymxError
+from raymx.storage import Location, location, reason
 from raymx.sweep.space import experiment_of
 from raymx.trial.controller import Controller
 from raymx.trial.mailbox import Mailbox
@@ -75,11 +75,11 @@ class Trial(tune.Trainable):
         )
         self._has_last_checkpoint = False  # Tune's, of the trial's end
 
-    def _location(self) -> tuple[fs.FileSystem, str]:
+    def _location(self) -> Location:
         """Where this trial's files are to stay."""
         if self._storage is None:  # driven by hand
-            return fs.LocalFileSystem(), self.logdir
-        return self._storage.storage_filesystem, self._storage.trial_fs_path
+            return location(self.logdir)
+        return Location(self._storage.storage_filesystem, self._storage.trial_fs_path)
 
     @property
     def _is_finished(self) -> bool:
@@ -123,7 +123,7 @@ class Trial(tune.Trainable):
             if error.errno not in LASTING:
                 raise
             self._mailbox.end(self.trial_id)
-            raise CheckpointError(f"a checkpoint cannot be copied: {files.reason(error)}") from error
+            raise CheckpointError(f"a checkpoint cannot be copied: {reason(error)}") from error
 
     def cleanup(self) -> None:
         """Leave nothing running; a loop that has done its last report may finish what it does after it."""
@@ -144,10 +144,10 @@ class Trial(tune.Trainable):
 def _refuse_pickle(given: Any) -> None:
     """Raise CheckpointError when Tune would unpickle something of this checkpoint: a path, or an object of Tune's."""
     given = getattr(given, "checkpoint", given)
-    filesystem, path = (fs.LocalFileSystem(), given) if isinstance(given, str) else (given.filesystem, given.path)
-    pickled = f"{path}/{_DICT_CHECKPOINT_FILE_NAME}"
-    if filesystem.get_file_info(pickled).type != fs.FileType.NotFound:
+    folder = location(given) if isinstance(given, str) else Location(given.filesystem, given.path)
+    pickled = folder / _ray.tune_pickle()
+    if pickled.is_there:
         raise CheckpointError(
-            f"{pickled} is there, which raymx never writes, and Tune would run code out of it: "
+            f"{pickled.path} is there, which raymx never writes, and Tune would run code out of it: "
             "remove it if you know where it comes from, or go on from another checkpoint"
         )

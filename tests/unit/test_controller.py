@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyarrow import fs
 
+from raymx import storage
 from raymx.cluster.role_manager import Observation
 from raymx.cluster.scaling_policy import Status
 from raymx.errors import KVStoreError, RoleLost, TrainingError
@@ -165,7 +165,7 @@ def trial(tmp_path: Path, *scripts: list[Any], **resources: Any) -> tuple[Contro
     }
     roles, mailbox = Roles(list(scripts)), Mailbox()
     roles.experiment = parse_experiment(raw, str(tmp_path))
-    location = (fs.LocalFileSystem(), str(tmp_path))
+    location = storage.location(str(tmp_path))
     made: Any = Controller
     return made(roles.experiment, roles, mailbox, "t", location, is_of_sweep=False), roles, mailbox
 

@@ -20,7 +20,7 @@ from raymx import report
 from raymx.errors import ExperimentError
 from raymx.report.__main__ import main
 from raymx.report.findings import Findings
-from raymx.report.folders import RunFiles, TrialFiles
+from raymx.results.run_files import RunFiles, TrialFiles
 
 EPOCHS, START = 4, 1_800_000_000.0
 DTYPE, COMPRESSION = "precision.dtype", "kvstore.compression"

@@ -30,11 +30,11 @@ import ray
 import ray.data
 from numpy.typing import NDArray
 from ray.data import DataContext, ExecutionResources
-from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from raymx._ray import execution_callback
 from raymx.data.pipeline.batch import Batch
 from raymx.data.pipeline.decoding import (
     BadRecord,
@@ -234,7 +234,7 @@ def _read(
         )
 
 
-class _Pause(ExecutionCallback):  # type: ignore[misc]  # Ray is not typed
+class _Pause(execution_callback()):  # type: ignore[misc]  # Ray is not typed
     """Lets Ray Data's loop rest: where batches are ready and wait for training, it would look for more without a pause,
     and so take half of Python's time from the training loop, which runs in the same process."""
 

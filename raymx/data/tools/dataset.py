@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import ray.data
 from numpy.typing import NDArray
-from pyarrow import fs
 from ray.data import Datasink
 from ray.data.block import BlockAccessor, BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
@@ -33,6 +32,7 @@ from raymx.data.recordio.reading import read_payloads
 from raymx.data.recordio.record import RecordIOWriter, pack, unpack
 from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
+from raymx.storage import Location
 
 _log = logging.getLogger(__name__)
 
@@ -195,8 +195,8 @@ def _write_one(dataset: ray.data.Dataset, path: str, overwrite: bool) -> list[st
     if there and not overwrite:
         raise DataError(f"{there[0]} exists: choose another path, or give overwrite=True")
     with storage.errors_name(path, "written"):
-        system, place = _system_of(path)
-        _make_folder(system, os.path.dirname(place))
+        place = _place_of(path)
+        _make_folder(Location(place.system, os.path.dirname(place.path)))
     with _task_errors():
         tables = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
         if not _write_file(tables, path, with_keys=True):
@@ -210,8 +210,8 @@ def _write_folder(dataset: ray.data.Dataset, folder: str, overwrite: bool) -> li
         raise DataError(f"{folder} has .rec files already: choose another folder, or give overwrite=True")
     hidden = f".writing-{uuid.uuid4().hex[:8]}"
     with storage.errors_name(folder, "written"):
-        system, place = _system_of(folder)
-        _make_folder(system, f"{place}/{hidden}")
+        place = _place_of(folder)
+        _make_folder(place / hidden)
     try:
         sink = _RecordSink(_inside(folder, hidden))
         with _task_errors(hidden):
@@ -219,10 +219,10 @@ def _write_folder(dataset: ray.data.Dataset, folder: str, overwrite: bool) -> li
         if not sink.written:
             raise _no_rows(folder)
         with storage.errors_name(folder, "written"):
-            _replace_parts(system, place, hidden, sink.written)
+            _replace_parts(place, hidden, sink.written)
     finally:
         with suppress(OSError):  # the error before is the one to tell
-            system.delete_dir(f"{place}/{hidden}")
+            (place / hidden).remove_folder()
     return [_inside(folder, name) for name in sink.written]
 
 
@@ -328,14 +328,14 @@ def _inside(folder: str, name: str) -> str:
     return f"{base}/{name}{options}"
 
 
-def _system_of(path: str) -> tuple[Any, str]:
-    system, place = storage.file_system(path) if storage.is_uri(path) else (fs.LocalFileSystem(), path)
-    return system, place.rstrip("/")
+def _place_of(path: str) -> Location:
+    place = storage.location(path)
+    return Location(place.system, place.path.rstrip("/"))
 
 
-def _make_folder(system: Any, place: str) -> None:
-    if system.type_name == "local":  # others make folders with their files, or have none
-        system.create_dir(place)
+def _make_folder(place: Location) -> None:
+    if place.is_on_disk:  # others make folders with their files, or have none
+        place.make_folder()
 
 
 def _has_records(folder: str) -> bool:
@@ -345,14 +345,14 @@ def _has_records(folder: str) -> bool:
         return False
 
 
-def _replace_parts(system: Any, folder: str, hidden: str, names: Sequence[str]) -> None:
+def _replace_parts(folder: Location, hidden: str, names: Sequence[str]) -> None:
     """Move the parts of the hidden folder to ``folder``, and delete the older ones there that are left."""
     moved = {file for name in names for file in (storage.with_suffix(name, ".idx"), name)}
     for file in sorted(moved):
-        system.move(f"{folder}/{hidden}/{file}", f"{folder}/{file}")
-    for info in system.get_file_info(fs.FileSelector(folder)):
-        if info.is_file and _PART.fullmatch(info.base_name) and info.base_name not in moved:
-            system.delete_file(info.path)
+        (folder / hidden / file).move(folder / file)
+    for name in folder.names()[1]:
+        if _PART.fullmatch(name) and name not in moved:
+            (folder / name).remove_file()
 
 
 # ---- Ray Data's settings and errors ----
