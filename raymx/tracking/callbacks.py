@@ -19,7 +19,7 @@ from ray.tune.result import TRAINING_ITERATION
 
 from raymx import _ray
 from raymx.errors import ExperimentError
-from raymx.tracking import logged
+from raymx.tracking import shown
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class MLflow(MLflowLoggerCallback):
 
     def log_trial_start(self, trial: Any) -> None:
         run = self._run_of(trial)
-        run.parameters, run.status, run.ended = logged.parameters(trial.config), "RUNNING", False
+        run.parameters, run.status, run.ended = shown.parameters(trial.config), "RUNNING", False
         self._send(run)
 
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ class MLflow(MLflowLoggerCallback):
 
         run, now = self._run_of(trial), int(time.time() * 1000)
         run.metrics += [
-            Metric(name, value, now, result[TRAINING_ITERATION]) for name, value in logged.metrics(result).items()
+            Metric(name, value, now, result[TRAINING_ITERATION]) for name, value in shown.metrics(result).items()
         ]
         self._send(run)
 
@@ -174,7 +174,7 @@ class WandB(WandbLoggerCallback):
             name=str(trial),
             project=self.project,
             group=self.group,
-            config=logged.parameters(trial.config),
+            config=shown.parameters(trial.config),
             mode=self._mode,
             resume="allow",
             reinit=True,
@@ -182,7 +182,7 @@ class WandB(WandbLoggerCallback):
         )
 
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
-        row = {**logged.metrics(result), TRAINING_ITERATION: result[TRAINING_ITERATION]}
+        row = {**shown.metrics(result), TRAINING_ITERATION: result[TRAINING_ITERATION]}
         super().log_trial_result(iteration, trial, row)
 
     def log_trial_end(self, trial: Any, failed: bool = False) -> None:

@@ -3,7 +3,7 @@
     check(experiment)                       # packages, servers and keys are there: without Ray, before anything starts
     callbacks(experiment, "fashion_mnist_2026-01-31_12-00-00")     # for tune.RunConfig(callbacks=...)
 
-What they are told of a trial: `raymx.tracking.logged`. TensorBoard files are Tune's own, and always written.
+What they are told of a trial: `raymx.tracking.shown`. TensorBoard files are Tune's own, and always written.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ray import tune
 from raymx.errors import ExperimentError
 from raymx.experiment.loading import Experiment, load_experiment
 from raymx.sweep.space import trial_config
-from raymx.tracking import logged, settings
+from raymx.tracking import settings, shown
 
 
 def experiment_with(**trackers: str) -> Experiment:
@@ -45,7 +45,7 @@ def config_of(experiment: Experiment, axes: Any = None, cell: int = 0, repeat: i
 
 def test_parameters_are_the_axes_and_the_main_settings() -> None:
     axes = {"kvstore.compression": "2bit 0.5", "training.base_lr": 0.031}
-    found = logged.parameters(config_of(experiment_with(), axes=axes, cell=4, repeat=1))
+    found = shown.parameters(config_of(experiment_with(), axes=axes, cell=4, repeat=1))
     assert {**found, **axes, "cell": 4, "repeat": 1} == found
     assert found["training.optimizer.name"] == "sgd"
     assert found["resources.workers"] == 2
@@ -55,7 +55,7 @@ def test_parameters_are_the_axes_and_the_main_settings() -> None:
 
 def test_parameters_of_an_elastic_run_are_flat() -> None:
     experiment = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"resources.workers": {"min": 2, "max": 4}})
-    assert logged.parameters(config_of(experiment))["resources.workers"] == "{'min': 2, 'max': 4}"
+    assert shown.parameters(config_of(experiment))["resources.workers"] == "{'min': 2, 'max': 4}"
 
 
 def test_metrics_are_the_numbers_of_a_row() -> None:
@@ -71,7 +71,7 @@ def test_metrics_are_the_numbers_of_a_row() -> None:
         "pid": 77,
         "loss_scale": None,
     }
-    found = logged.metrics(row)
+    found = shown.metrics(row)
     assert math.isnan(found.pop("train_loss"))
     assert found == {"epoch": 1.0, "samples_per_sec": 8.0, "steps": 3.0}
 
@@ -346,7 +346,7 @@ def test_a_sweep_in_mlflow_and_tensorboard(store: str, tmp_path: Path, ray_clust
     run = runs["False"]
     assert run.info.run_name.startswith("fashion_mnist_2026/")
     assert run.data.tags["raymx.run"] == "fashion_mnist_2026"
-    assert set(run.data.params) == {"fails", "cell", "repeat", *logged.MAIN_SETTINGS}
+    assert set(run.data.params) == {"fails", "cell", "repeat", *shown.MAIN_SETTINGS}
     assert history(store, run, "epoch") == [(1, 1.0), (2, 2.0), (3, 3.0)]
     (_, first), (_, second), (_, third) = history(store, run, "train_loss")
     assert (first, math.isnan(second), third) == (1.0, True, pytest.approx(1 / 3))
