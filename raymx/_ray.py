@@ -35,8 +35,8 @@ PRIVATE_NAMES: dict[str, str] = {
     f"{_WANDB}._trial_queues": "WandB: the trials that have a process. Keep a set of those that were started.",
     f"{_WANDB}._trial_logging_futures": "WandB: see _cleanup_logging_actor.",
     # In files of the doctor's that travel by their source, to nodes without raymx.
-    "ray._private.worker:_global_node.get_temp_dir_path": "doctor/probe.py: where Ray keeps its files on a node. See "
-    "how ray.init finds that folder now.",
+    "ray._private.worker:_global_node": "doctor/probe.py: where Ray keeps its files on a node. See how ray.init knows.",
+    "ray._private.node:Node.get_temp_dir_path": "doctor/probe.py: see _global_node.",
     # Seen from outside.
     "ray.autoscaler._private.monitor": "cluster/autoscaler.py: the process of this file, which has the autoscaler's "
     "configuration on its command line. Look at the processes on the head of a cluster of `ray up`.",
@@ -247,6 +247,13 @@ def execution_callback() -> type[Any]:
     from ray.data._internal.execution.execution_callback import ExecutionCallback
 
     return ExecutionCallback
+
+
+@_uses("ray.data.context:DataContext._max_num_blocks_in_streaming_gen_buffer")
+def let_tasks_run_ahead(context: Any) -> None:
+    """Have read tasks run to their end, however late their blocks are taken. Without: a task that waits keeps its CPU
+    from a stream that is needed first; see what DataContext has against that."""
+    context._max_num_blocks_in_streaming_gen_buffer = None
 
 
 @_uses("ray.tune.trainable.trainable:_DICT_CHECKPOINT_FILE_NAME")

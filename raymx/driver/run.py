@@ -20,6 +20,7 @@ from raymx.errors import CheckpointError, ExperimentError, PlacementError, Raymx
 from raymx.experiment import source_files
 from raymx.experiment.loading import Experiment
 from raymx.results import run_folder
+from raymx.results import summary as summaries
 from raymx.sweep import plan as sweep_plan
 from raymx.sweep.plan import RunPlan
 from raymx.sweep.trial_records import TrialRecords
@@ -198,7 +199,7 @@ class Driver:
         if error and os.strerror(errno.ENOSPC) in str(error):
             error = CheckpointError(f"{error}; {run_folder.space(self._storage_path)}")
         state = "interrupted" if interrupted else "failed" if error else "finished"
-        summary = run_folder.summary(self.experiment, result, state, error, began)
+        summary = summaries.summary(self.experiment, result, state, error, began)
         error = self._summarize(summary, folder) or error
         self._display.end(summary, os.path.join(self._storage_path, folder))
         return self._code(interrupted, error)
@@ -222,7 +223,7 @@ class Driver:
             )
         )
         state = "interrupted" if unfinished else "failed" if error else "finished"
-        summary = run_folder.sweep_summary(self.experiment, grid, state, error, began)
+        summary = summaries.sweep_summary(self.experiment, grid, state, error, began)
         error = self._summarize(summary, folder) or error
         try:
             summary |= report.summary([path])

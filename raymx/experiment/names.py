@@ -14,6 +14,9 @@ REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 OBJECTS = "raymx_objects"
 """The module that a submitted run finds objects of a notebook in (see raymx.jobs.by_value)."""
 
+RUN_FILE = "run.yaml"
+"""The experiment of a run, in the run's folder: by it such a folder is known."""
+
 MODEL_ZOO = (
     *(f"resnet{depth}_v{version}" for version in (1, 2) for depth in (18, 34, 50, 101, 152)),
     *(f"vgg{depth}{suffix}" for suffix in ("", "_bn") for depth in (11, 13, 16, 19)),

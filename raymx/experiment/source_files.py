@@ -16,8 +16,8 @@ from pathlib import Path
 from raymx import _ray, storage
 from raymx.errors import RaymxError
 from raymx.experiment.loading import Experiment
+from raymx.experiment.names import RUN_FILE
 
-RUN = "run.yaml"  # of a folder with the results of a run
 SOURCE = "source.zip"  # in a submitted run's folder
 _SOURCE_LIMIT_BYTES = 20 * 2**20
 _FOLDERS = {
@@ -60,7 +60,7 @@ def _is_left_out(folder: Path) -> bool:
         folder.name in _FOLDERS
         or folder.name.endswith(".egg-info")
         or (folder / "pyvenv.cfg").exists()
-        or (folder / RUN).exists()
+        or (folder / RUN_FILE).exists()
     )
 
 

@@ -16,7 +16,7 @@ from raymx.cluster import placement
 from raymx.driver.display import Display, live_line, row_line
 from raymx.errors import ExperimentError, TrainingError
 from raymx.experiment.loading import Experiment, load_experiment
-from raymx.results import run_folder
+from raymx.results import run_folder, summary
 from raymx.sweep.plan import RunPlan
 
 
@@ -145,7 +145,7 @@ def test_the_end_without_a_metric(state: str) -> None:
 
 
 def test_a_summary_without_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder, "_hardware", list)
+    monkeypatch.setattr(summary, "_hardware", list)
     nothing = SimpleNamespace(metrics_dataframe=None, metrics=None, checkpoint=None, error=None, path="/t")
-    found = run_folder.summary(experiment(), nothing, "failed", None, 0.0)
+    found = summary.summary(experiment(), nothing, "failed", None, 0.0)
     assert (found["best"], found["parameters"], found["final"]) == ({}, None, {})

@@ -34,7 +34,7 @@ from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from raymx._ray import execution_callback
+from raymx._ray import execution_callback, let_tasks_run_ahead
 from raymx.data.pipeline.batch import Batch
 from raymx.data.pipeline.decoding import (
     BadRecord,
@@ -259,7 +259,7 @@ def _quiet_context(num_cpus: float, strategy: PlacementGroupSchedulingStrategy |
         context.target_max_block_size = BLOCK_BYTES
         # A task that waits for its reader would keep its CPU from a stream that is needed first: tasks always run to
         # their end, and the limit below keeps new ones from starting.
-        context._max_num_blocks_in_streaming_gen_buffer = None
+        let_tasks_run_ahead(context)
         context.execution_options.preserve_order = True
         cpus = max(1.0, num_cpus)
         context.execution_options.resource_limits = ExecutionResources(

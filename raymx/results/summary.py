@@ -1,0 +1,130 @@
+"""The one summary that a run leaves beside Tune's own files: what it was, what came out, and what it ran on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import time
+from typing import Any
+
+from raymx import __version__
+from raymx.checkpoint.files import PARAMETERS
+from raymx.errors import RaymxError
+from raymx.experiment import rules
+from raymx.experiment.loading import Experiment
+from raymx.results.run_folder import best_metric
+
+
+def summary(experiment: Experiment, result: Any, state: str, error: RaymxError | None, began: float) -> dict[str, Any]:
+    """The run in one plain dictionary. ``result`` is Tune's of the trial; ``began`` a time.time()."""
+    metric, mode = best_metric(experiment)
+    frame = result.metrics_dataframe
+    best: dict[str, Any] = {}
+    if frame is not None and metric in frame and frame[metric].notna().any():
+        at = frame[metric].idxmax() if mode == "max" else frame[metric].idxmin()
+        best = {"metric": metric, "mode": mode, "value": float(frame[metric][at]), "epoch": float(frame["epoch"][at])}
+    checkpoint = _best_checkpoint(result, metric, mode) if best else result.checkpoint
+    final = {name: value for name, value in (result.metrics or {}).items() if name not in ("config", "experiment")}
+    return {
+        "name": experiment.name,
+        "state": state,
+        "error": str(error) if error else None,
+        "wall_s": time.time() - began,
+        "final": final,
+        "best": best,
+        "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
+        "trial": result.path,
+        "kvstore_type": rules.resolved_store_type(experiment),
+        "experiment": experiment.to_dict(),
+        "directory": experiment.directory,
+        "git_commit": _git_commit(experiment.directory),
+        "versions": _versions(),
+        "hardware": _hardware(),
+    }
+
+
+def sweep_summary(
+    experiment: Experiment, grid: Any, state: str, error: RaymxError | None, began: float
+) -> dict[str, Any]:
+    """A sweep in one plain dictionary. ``grid`` is Tune's; ``began`` a time.time()."""
+    metric, mode = best_metric(experiment)
+    sign = 1 if mode == "max" else -1
+    frames = [(result, result.metrics_dataframe) for result in grid]
+    known = [
+        (frame[metric][at], result, frame.loc[at])
+        for result, frame in frames
+        if frame is not None and metric in frame and frame[metric].notna().any()
+        for at in [(sign * frame[metric]).idxmax()]
+    ]
+    best: dict[str, Any] = {}
+    checkpoint = None
+    if known:
+        value, result, row = max(known, key=lambda one: sign * one[0])
+        checkpoint = _best_checkpoint(result, metric, mode)
+        best = {
+            "metric": metric,
+            "mode": mode,
+            "value": float(value),
+            "trial": result.path,
+            "axes": {key: row.get(f"config/point/axes/{key}") for key in experiment.sweep.space},
+        }
+    return {
+        "name": experiment.name,
+        "state": state,
+        "error": str(error) if error else None,
+        "wall_s": time.time() - began,
+        "trials": len(grid),
+        "failed": sum(result.error is not None for result in grid),
+        "best": best,
+        "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
+        "experiment": experiment.to_dict(),
+        "directory": experiment.directory,
+        "git_commit": _git_commit(experiment.directory),
+        "versions": _versions(),
+        "hardware": _hardware(),
+    }
+
+
+def _best_checkpoint(result: Any, metric: str, mode: str) -> Any:
+    try:
+        return result.get_best_checkpoint(metric, mode)
+    except RuntimeError:  # none of those kept has the metric: saved before its first value
+        return result.checkpoint
+
+
+def _versions() -> dict[str, str | None]:
+    packages = ("mxnet", "mxnet-cu112", "ray", "numpy", "pyarrow")
+    found: dict[str, str | None] = {"raymx": __version__, "python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _git_commit(directory: str) -> str | None:
+    try:
+        git = subprocess.run(["git", "-C", directory, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return git.stdout.strip() or None
+
+
+def _hardware() -> list[dict[str, Any]]:
+    import ray
+
+    here = ray.util.get_node_ip_address()
+    return [
+        {
+            "node": node["NodeManagerAddress"],
+            "logical_cpus": node["Resources"].get("CPU", 0),
+            "gpus": node["Resources"].get("GPU", 0),
+            "memory_bytes": node["Resources"].get("memory", 0),
+            "cores": len(os.sched_getaffinity(0)) if node["NodeManagerAddress"] == here else None,
+        }
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
