@@ -147,16 +147,17 @@ def private_names(node: ast.ClassDef) -> set[str]:
     return set(filter(is_private, used | {one.name for one in node.body if isinstance(one, ast.FunctionDef)}))
 
 
+@functools.cache
 def private_names_of(base: type[Any]) -> set[str]:
-    classes = [one for one in base.__mro__ if one.__module__.startswith("ray.")]
-    return {name for one in classes for name in private_names(class_tree(one))}
+    nodes = [node for one in base.__mro__ if one.__module__.startswith("ray.") for node in class_nodes(one)]
+    return {name for node in nodes for name in private_names(node)}
 
 
-def class_tree(one: type[Any]) -> ast.ClassDef:
-    tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(one)))
-    node = tree.body[0]
-    assert isinstance(node, ast.ClassDef)
-    return node
+def class_nodes(one: type[Any]) -> Iterator[ast.ClassDef]:
+    path = inspect.getsourcefile(sys.modules[one.__module__])
+    for node in tree_of(Path(path)).body if path else ():
+        if isinstance(node, ast.ClassDef) and node.name == one.__name__:
+            yield node
 
 
 def test_this_ray_has_every_private_name() -> None:

@@ -529,7 +529,7 @@ def test_places_that_cannot_be_written(tmp_path: Path, scheme: str) -> None:
 
 def test_errors_of_tasks_name_the_final_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder for unfinished parts is not there on the node of the task, as without a shared disk."""
-    monkeypatch.setattr(module, "_make_folder", lambda system, place: None)
+    monkeypatch.setattr(module, "_make_folder", lambda place: None)
     dataset = ray.data.from_items([{"image": b"x", "label": 1}])
     with pytest.raises(DataError, match=rf"^{tmp_path}/parts/part-00000\.idx: cannot be written on this node \(No su"):
         write_recordio(dataset, tmp_path / "parts")

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from raymx import storage
 from raymx.errors import DataError
 from raymx.experiment.references import data_problem
-from raymx.storage import exists, expand, is_uri, map_ahead, open_output, open_reader, with_suffix
+from raymx.storage import exists, expand, is_uri, locations, map_ahead, open_output, open_reader, with_suffix
 
 Name = Callable[[object], str]
 
@@ -116,7 +115,7 @@ def test_an_unreachable_store_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     def unreachable(uri: str) -> None:
         raise OSError("When resolving region for bucket 'b': no network\nmore\nlines")
 
-    monkeypatch.setattr(storage, "file_system", unreachable)
+    monkeypatch.setattr(locations, "file_system", unreachable)
     attempts: tuple[Callable[[], object], ...] = (
         lambda: expand(["s3://b/*.rec"]),
         lambda: open_reader("s3://b/a.rec"),
