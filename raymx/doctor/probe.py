@@ -28,7 +28,7 @@ class Probe:
         self._listener: socket.socket | None = None
 
     def facts(self, child: str) -> Facts:
-        from ray._private import worker
+        from ray._private import worker  # not raymx._ray: this node may have no raymx
 
         return collect(child, worker._global_node.get_temp_dir_path())
 

@@ -74,7 +74,7 @@ class StorageTrial:
         return missing
 
     def _filesystem(self) -> tuple[Any, str]:
-        from pyarrow import fs
+        from pyarrow import fs  # not raymx.storage: the node that this runs on may have no raymx
 
         return fs.FileSystem.from_uri(self._path) if "://" in self._path else (fs.LocalFileSystem(), self._path)
 
