@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raymx.errors import ExperimentError
+from raymx.experiment import store_types
 from raymx.experiment.loading import Experiment
+from raymx.experiment.store_types import STORE_TYPES, StoreType
 
 _FLOAT32_STATE = ("adagrad", "adadelta", "rmsprop", "ftrl", "groupadagrad")
 
@@ -60,20 +62,23 @@ def resolved_store_type(experiment: Experiment) -> str:
 
     What may become more counts as more: a run does not change its kind of store on the way.
     """
+    return store_type(experiment).name
+
+
+def store_type(experiment: Experiment) -> StoreType:
+    """The row of `raymx.experiment.store_types` that `resolved_store_type` names."""
     kind = experiment.kvstore.type
-    if kind != "auto":
-        return kind
-    return "device" if experiment.resources.max_workers == 1 else "dist_sync"
+    return store_types.auto(experiment.resources.max_workers) if kind == store_types.AUTO else STORE_TYPES[kind]
 
 
 def is_dist(experiment: Experiment) -> bool:
     """Whether the store has servers."""
-    return resolved_store_type(experiment).startswith("dist_")
+    return store_type(experiment).is_dist
 
 
 def is_async(experiment: Experiment) -> bool:
     """Whether the servers apply each worker's push on its own."""
-    return resolved_store_type(experiment).startswith("dist_async")
+    return store_type(experiment).is_async
 
 
 def update_on_kvstore(experiment: Experiment) -> bool:
@@ -186,9 +191,10 @@ def _compression(experiment: Experiment) -> Iterator[Problem]:
             "MXNet compresses float32 gradients only, and precision.wire_dtype is float16",
             "use wire_dtype same, or compression none",
         )
-    if resolved_store_type(experiment) == "local":
+    store = store_type(experiment)
+    if not store.can_compress:
         yield Problem(
-            key, kind, "a store of type local cannot compress", "use device or a dist type, or compression none"
+            key, kind, f"a store of type {store.name} cannot compress", "use device or a dist type, or compression none"
         )
 
 

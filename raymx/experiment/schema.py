@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from raymx.experiment import names
+from raymx.experiment import names, store_types
 from raymx.experiment.sweep_schema import Sweep
 from raymx.experiment.values import (
     AUTO_CACHE_BYTES,
@@ -30,6 +30,7 @@ from raymx.experiment.values import (
     EnvVars,
     Flag,
     Fraction,
+    NameIn,
     NotNegative,
     Paths,
     PerChannel,
@@ -264,9 +265,7 @@ class Env(Section):
 class KVStore(Section):
     """Which store, how many servers and where, and what travels."""
 
-    type: Literal["auto", "local", "device", "dist_sync", "dist_async", "dist_sync_device", "dist_async_device"] = (
-        "auto"
-    )
+    type: Annotated[str, NameIn(store_types.STORE_TYPES, store_types.AUTO)] = store_types.AUTO
     servers: Count = 1
     cpus_per_server: Positive = 1.0
     server_placement: Literal["with_workers", "dedicated"] = "with_workers"
@@ -279,10 +278,7 @@ class KVStore(Section):
     @field_validator("type", mode="before")
     @classmethod
     def _spelling(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        other = {"dist_device_sync": "dist_sync_device", "dist_device_async": "dist_async_device"}
-        return other.get(value.lower(), value.lower())
+        return store_types.spelled(value) if isinstance(value, str) else value
 
 
 class WorkerRange(Section):
