@@ -14,7 +14,7 @@ from raymx.report import folders
 from raymx.report.folders import RunFiles, TrialFiles
 from raymx.report.model import SWEEP, Axis, Objective, Skipped, Sweep, Trial, Value, label_of, number
 from raymx.results import run_folder
-from raymx.sweep.space import label
+from raymx.sweep.axis import label
 
 _TUNES_OWN = ("config", "experiment")  # the whole experiment again, in each report
 
