@@ -17,6 +17,7 @@ from typing import Literal
 from raymx.errors import ExperimentError
 from raymx.experiment import store_types
 from raymx.experiment.loading import Experiment
+from raymx.experiment.lr_rules import LR_RULES
 from raymx.experiment.store_types import STORE_TYPES, StoreType
 
 _FLOAT32_STATE = ("adagrad", "adadelta", "rmsprop", "ftrl", "groupadagrad")
@@ -128,14 +129,11 @@ def batch_factor(experiment: Experiment) -> float:
     That is the global batch B, and in async B over the number of workers, each of whose pushes is an update of its
     own: with the rate of B, two async workers took the default experiment to NaN. An elastic experiment counts with
     the workers that it starts with, until it is `raymx.experiment.sizing.sized`.
-
-    Linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD". Square root: Krizhevsky 2014, "One weird trick for
-    parallelizing convolutional neural networks".
     """
     training = experiment.training
     batch = training.global_batch_size / (experiment.resources.min_workers if is_async(experiment) else 1)
     ratio = batch / (training.base_batch_size or training.global_batch_size)
-    return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[training.lr_rule]
+    return LR_RULES[training.lr_rule].factor(ratio)
 
 
 def notes(experiment: Experiment) -> list[str]:

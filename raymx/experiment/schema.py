@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from raymx.experiment import names, store_types
+from raymx.experiment.lr_rules import LR_RULES
 from raymx.experiment.sweep_schema import Sweep
 from raymx.experiment.values import (
     AUTO_CACHE_BYTES,
@@ -54,7 +55,7 @@ class Model(Section):
     options: Annotated[dict[str, Any], Field(description="a mapping of keyword arguments of the net function")] = {}
     loss: Annotated[str, one_of(names.LOSSES, "raymx"), own_or(names.LOSSES)] = "softmax_cross_entropy"
     metric: Annotated[str, one_of(names.METRICS, "raymx"), own_or(names.METRICS)] = "accuracy"
-    initializer: Literal["xavier", "msra", "normal", "uniform", "none"] = "xavier"
+    initializer: Annotated[str, NameIn(names.INITIALIZERS)] = "xavier"
     hybridize: AutoFlag = "auto"
 
     @field_validator("options")
@@ -209,7 +210,7 @@ class Training(Section):
     base_batch_size: Annotated[
         Count | None, Field(description="a whole number, at least 1, or null for global_batch_size")
     ] = None
-    lr_rule: Literal["linear", "sqrt", "none"] = "linear"
+    lr_rule: Annotated[str, NameIn(LR_RULES)] = "linear"
     warmup_epochs: NotNegative = 0.0
     warmup_lengthen: Flag = True
     decay: Decay = Decay()
