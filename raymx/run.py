@@ -10,7 +10,7 @@ from raymx.cli import options
 from raymx.cli.exit import exit_code
 from raymx.experiment import loading
 from raymx.experiment.loading import Experiment
-from raymx.sweep import space
+from raymx.sweep import combinations, space
 from raymx.tracking import settings
 
 
@@ -46,7 +46,7 @@ def _check(experiment: Experiment) -> None:
     settings.check(experiment)
     space.check(experiment)
     if experiment.sweep.space:
-        space.check_installed(experiment.sweep)
+        combinations.check_installed(experiment.sweep)
 
 
 def _experiment(args: argparse.Namespace) -> Experiment:

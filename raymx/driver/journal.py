@@ -21,8 +21,8 @@ from raymx.driver import sweep_display
 from raymx.driver.display import Display
 from raymx.results import reports, run_folder
 from raymx.results.view import TrialView, View
+from raymx.sweep.axis import in_words
 from raymx.sweep.plan import RunPlan
-from raymx.sweep.space import in_words
 from raymx.sweep.trial_records import TrialRecord
 
 EVERY_S = 1.0

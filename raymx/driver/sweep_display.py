@@ -19,8 +19,8 @@ from raymx import __version__
 from raymx.driver.display import Display
 from raymx.results import run_folder
 from raymx.results.rows import CHANCE, SLOW_TWIN, diverged
+from raymx.sweep.axis import in_words
 from raymx.sweep.plan import RunPlan
-from raymx.sweep.space import in_words
 from raymx.sweep.trial_records import TrialRecord
 from raymx.text.words import count, duration
 

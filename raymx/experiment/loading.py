@@ -23,7 +23,7 @@ from raymx.errors import ExperimentError
 from raymx.experiment import yaml_text
 from raymx.experiment.references import data_problem, reference_problem
 from raymx.experiment.schema import Experiment
-from raymx.experiment.values import Section, show
+from raymx.experiment.values import NameIn, Section, show
 from raymx.text.nearest import did_you_mean, nearest
 
 __all__ = ["FLAGS", "Experiment", "check_files", "load_experiment", "parse_experiment", "to_yaml"]
@@ -250,6 +250,10 @@ def _section_among(field: FieldInfo | None) -> type[Section] | None:
 
 
 def _choices(field: FieldInfo) -> tuple[str, ...]:
+    """The names that a key takes: those of its table, or of its Literal."""
+    tables = [each.names for each in field.metadata if isinstance(each, NameIn)]
+    if tables:
+        return tables[0]
     return tuple(choice for choice in get_args(field.annotation) if isinstance(choice, str))
 
 

@@ -29,8 +29,23 @@ MODEL_ZOO = (
 )
 """What ``mxnet.gluon.model_zoo.vision.get_model`` takes."""
 
-LOSSES = ("softmax_cross_entropy", "l2", "sigmoid_bce")
-METRICS = ("accuracy", "top5", "mse")
+LOSSES = {
+    "softmax_cross_entropy": "SoftmaxCrossEntropyLoss",
+    "l2": "L2Loss",
+    "sigmoid_bce": "SigmoidBinaryCrossEntropyLoss",
+}
+"""Losses, and the class of ``mxnet.gluon.loss`` that each is. To add one: a row here."""
+
+METRICS = {
+    "accuracy": "whether the largest output is the label",
+    "top5": "whether the label is among the five largest outputs",
+    "mse": "the mean square of output - label",
+}
+"""Metrics, and what each says of a sample. To add one: a row here, and a function of its name in
+``raymx.training.metrics``."""
+
+INITIALIZERS = {"xavier": "Xavier", "msra": "MSRAPrelu", "normal": "Normal", "uniform": "Uniform", "none": ""}
+"""Initializers, and the class of ``mxnet.init`` that each is ("": the net's own). To add one: a row here."""
 
 OPTIMIZERS: dict[str, tuple[str, ...]] = {
     "sgd": ("momentum", "lazy_update"),

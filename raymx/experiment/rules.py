@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raymx.errors import ExperimentError
+from raymx.experiment import store_types
 from raymx.experiment.loading import Experiment
+from raymx.experiment.lr_rules import LR_RULES
+from raymx.experiment.store_types import STORE_TYPES, StoreType
 
 _FLOAT32_STATE = ("adagrad", "adadelta", "rmsprop", "ftrl", "groupadagrad")
 
@@ -60,20 +63,23 @@ def resolved_store_type(experiment: Experiment) -> str:
 
     What may become more counts as more: a run does not change its kind of store on the way.
     """
+    return store_type(experiment).name
+
+
+def store_type(experiment: Experiment) -> StoreType:
+    """The row of `raymx.experiment.store_types` that `resolved_store_type` names."""
     kind = experiment.kvstore.type
-    if kind != "auto":
-        return kind
-    return "device" if experiment.resources.max_workers == 1 else "dist_sync"
+    return store_types.auto(experiment.resources.max_workers) if kind == store_types.AUTO else STORE_TYPES[kind]
 
 
 def is_dist(experiment: Experiment) -> bool:
     """Whether the store has servers."""
-    return resolved_store_type(experiment).startswith("dist_")
+    return store_type(experiment).is_dist
 
 
 def is_async(experiment: Experiment) -> bool:
     """Whether the servers apply each worker's push on its own."""
-    return resolved_store_type(experiment).startswith("dist_async")
+    return store_type(experiment).is_async
 
 
 def update_on_kvstore(experiment: Experiment) -> bool:
@@ -123,14 +129,11 @@ def batch_factor(experiment: Experiment) -> float:
     That is the global batch B, and in async B over the number of workers, each of whose pushes is an update of its
     own: with the rate of B, two async workers took the default experiment to NaN. An elastic experiment counts with
     the workers that it starts with, until it is `raymx.experiment.sizing.sized`.
-
-    Linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD". Square root: Krizhevsky 2014, "One weird trick for
-    parallelizing convolutional neural networks".
     """
     training = experiment.training
     batch = training.global_batch_size / (experiment.resources.min_workers if is_async(experiment) else 1)
     ratio = batch / (training.base_batch_size or training.global_batch_size)
-    return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[training.lr_rule]
+    return LR_RULES[training.lr_rule].factor(ratio)
 
 
 def notes(experiment: Experiment) -> list[str]:
@@ -186,9 +189,10 @@ def _compression(experiment: Experiment) -> Iterator[Problem]:
             "MXNet compresses float32 gradients only, and precision.wire_dtype is float16",
             "use wire_dtype same, or compression none",
         )
-    if resolved_store_type(experiment) == "local":
+    store = store_type(experiment)
+    if not store.can_compress:
         yield Problem(
-            key, kind, "a store of type local cannot compress", "use device or a dist type, or compression none"
+            key, kind, f"a store of type {store.name} cannot compress", "use device or a dist type, or compression none"
         )
 
 

@@ -21,7 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from raymx.experiment import names
+from raymx.experiment import names, store_types
+from raymx.experiment.lr_rules import LR_RULES
 from raymx.experiment.sweep_schema import Sweep
 from raymx.experiment.values import (
     AUTO_CACHE_BYTES,
@@ -30,6 +31,7 @@ from raymx.experiment.values import (
     EnvVars,
     Flag,
     Fraction,
+    NameIn,
     NotNegative,
     Paths,
     PerChannel,
@@ -53,7 +55,7 @@ class Model(Section):
     options: Annotated[dict[str, Any], Field(description="a mapping of keyword arguments of the net function")] = {}
     loss: Annotated[str, one_of(names.LOSSES, "raymx"), own_or(names.LOSSES)] = "softmax_cross_entropy"
     metric: Annotated[str, one_of(names.METRICS, "raymx"), own_or(names.METRICS)] = "accuracy"
-    initializer: Literal["xavier", "msra", "normal", "uniform", "none"] = "xavier"
+    initializer: Annotated[str, NameIn(names.INITIALIZERS)] = "xavier"
     hybridize: AutoFlag = "auto"
 
     @field_validator("options")
@@ -208,7 +210,7 @@ class Training(Section):
     base_batch_size: Annotated[
         Count | None, Field(description="a whole number, at least 1, or null for global_batch_size")
     ] = None
-    lr_rule: Literal["linear", "sqrt", "none"] = "linear"
+    lr_rule: Annotated[str, NameIn(LR_RULES)] = "linear"
     warmup_epochs: NotNegative = 0.0
     warmup_lengthen: Flag = True
     decay: Decay = Decay()
@@ -264,9 +266,7 @@ class Env(Section):
 class KVStore(Section):
     """Which store, how many servers and where, and what travels."""
 
-    type: Literal["auto", "local", "device", "dist_sync", "dist_async", "dist_sync_device", "dist_async_device"] = (
-        "auto"
-    )
+    type: Annotated[str, NameIn(store_types.STORE_TYPES, store_types.AUTO)] = store_types.AUTO
     servers: Count = 1
     cpus_per_server: Positive = 1.0
     server_placement: Literal["with_workers", "dedicated"] = "with_workers"
@@ -279,10 +279,7 @@ class KVStore(Section):
     @field_validator("type", mode="before")
     @classmethod
     def _spelling(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        other = {"dist_device_sync": "dist_sync_device", "dist_device_async": "dist_async_device"}
-        return other.get(value.lower(), value.lower())
+        return store_types.spelled(value) if isinstance(value, str) else value
 
 
 class WorkerRange(Section):

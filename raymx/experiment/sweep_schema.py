@@ -6,13 +6,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from raymx.experiment.values import Count, NotNegative, Section, Text, show
+from raymx.experiment.axis_kinds import axis_problem, forms
+from raymx.experiment.search_libraries import SEARCH_LIBRARIES
+from raymx.experiment.trial_schedulers import TRIAL_SCHEDULERS
+from raymx.experiment.values import Count, NameIn, NotNegative, Section, Text, show
+from raymx.text.words import either
 
 
 class TrialScheduler(Section):
     """Who stops, pauses or clones trials before their end; numbers are epochs."""
 
-    name: Literal["fifo", "asha", "hyperband", "pbt", "median"] = "fifo"
+    name: Annotated[str, NameIn(TRIAL_SCHEDULERS)] = "fifo"
     grace_epochs: Count = 1
     reduction_factor: Annotated[float, Field(gt=1, description="a number above 1")] = 3.0
     perturbation_epochs: Count = 1
@@ -37,16 +41,11 @@ class Sweep(Section):
 
     space: Annotated[
         dict[str, Any],
-        Field(
-            description=(
-                "a mapping of keys such as precision.dtype to {grid: [...]}, {choice: [...]}, {uniform: [low, high]}, "
-                "{loguniform: [low, high]} or {randint: [low, high]}"
-            )
-        ),
+        Field(description=f"a mapping of keys such as precision.dtype to {either(forms())}"),
     ] = {}
     repeats: Count = 1
     samples: Annotated[Count | Literal["auto"], Field(description="a whole number, at least 1, or auto")] = "auto"
-    search: Literal["grid", "random", "optuna", "bohb", "hyperopt"] = "grid"
+    search: Annotated[str, NameIn(SEARCH_LIBRARIES)] = "grid"
     scheduler: TrialScheduler = TrialScheduler()
     max_concurrent_trials: Annotated[
         Count | Literal["auto"], Field(description="a whole number, at least 1, or auto")
@@ -61,34 +60,10 @@ class Sweep(Section):
     @model_validator(mode="after")
     def _axes(self) -> Sweep:
         problems = [
-            f"sweep.space.{key} {problem}" for key, value in self.space.items() if (problem := _axis_problem(value))
+            f"sweep.space.{key} is {show(value)}: {problem}"
+            for key, value in self.space.items()
+            if (problem := axis_problem(value))
         ]
         if problems:
             raise ValueError("\n".join(problems))
         return self
-
-
-AXIS_KINDS = ("grid", "choice", "uniform", "loguniform", "randint")
-
-
-def _axis_problem(value: object) -> str:
-    """What is wrong with one axis of a sweep, or ""."""
-    if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in AXIS_KINDS:
-        return (
-            f"is {show(value)}: it must be one of {{grid: [...]}}, {{choice: [...]}}, {{uniform: [low, high]}}, "
-            "{loguniform: [low, high]}, {randint: [low, high]}"
-        )
-    kind, given = next(iter(value.items()))
-    if kind in ("grid", "choice"):
-        return "" if isinstance(given, list) and given else f"is {show(value)}: {kind} takes a list of values"
-    kinds = int if kind == "randint" else (int, float)
-    numbers = (
-        isinstance(given, list)
-        and len(given) == 2
-        and all(isinstance(end, kinds) and not isinstance(end, bool) for end in given)
-    )
-    if not numbers or not given[0] < given[1] or (kind == "loguniform" and given[0] <= 0):
-        more = " above 0" if kind == "loguniform" else ""
-        whole = "whole " if kind == "randint" else ""
-        return f"is {show(value)}: {kind} takes two {whole}numbers{more}, the lower one first"
-    return ""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from raymx.experiment import names
 from raymx.text.nearest import did_you_mean
@@ -49,7 +51,30 @@ def as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-def one_of(known: tuple[str, ...], provider: str) -> AfterValidator:
+class NameIn:
+    """``Annotated[str, NameIn(TABLE)]``: the name of a row of a table; ``first`` are allowed too, such as ``auto``.
+
+    The table is looked at when a value is, so that a row more is a name more.
+    """
+
+    def __init__(self, table: Collection[str], *first: str) -> None:
+        self._table, self._first = table, first
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that are allowed, in the order of a message."""
+        return (*self._first, *self._table)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, value: str) -> str:
+        if value not in self.names:
+            raise PydanticCustomError("name_in", "it is no name of the table")
+        return value
+
+
+def one_of(known: Collection[str], provider: str) -> AfterValidator:
     """A name out of ``known``, or ``module:name`` for the user's own."""
 
     def check(value: str) -> str:
@@ -72,7 +97,7 @@ def _reference(value: str | None) -> str | None:
 Reference = Annotated[str | None, AfterValidator(_reference), Field(description="module:name of your own, or null")]
 
 
-def own_or(known: tuple[str, ...]) -> Any:
+def own_or(known: Collection[str]) -> Any:
     return Field(description=f"module:name of your own, or one of {', '.join(known)}")
 
 

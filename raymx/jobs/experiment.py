@@ -13,11 +13,10 @@ from typing import Any
 
 from raymx.errors import ExperimentError
 from raymx.experiment import loading
+from raymx.experiment.axis_kinds import AXIS_KINDS
 from raymx.experiment.loading import Experiment as Spec
 from raymx.experiment.schema import Experiment as Schema
 from raymx.jobs import by_value
-
-_KINDS = ("grid", "choice", "uniform", "loguniform", "randint")
 
 
 class Experiment:
@@ -55,7 +54,7 @@ class Experiment:
         """
         axes = {
             key: value
-            if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in _KINDS
+            if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in AXIS_KINDS
             else {"grid": list(value) if isinstance(value, (list, tuple)) else [value]}
             for key, value in space.items()
         }

@@ -14,7 +14,7 @@ from raymx.report.model import SWEEP, Axis, Objective, Skipped, Sweep, Trial, Va
 from raymx.results import run_folder
 from raymx.results.run_files import ROWS, RunFiles, TrialFiles
 from raymx.storage import child
-from raymx.sweep.space import label
+from raymx.sweep.axis import label
 
 _TUNES_OWN = ("config", "experiment")  # the whole experiment again, in each report
 

@@ -14,7 +14,9 @@ from raymx.cluster.placement import NodeResources, Plan
 from raymx.errors import ExperimentError, PlacementError
 from raymx.experiment import rules
 from raymx.experiment.loading import Experiment
-from raymx.sweep.space import Point, Space, gpus_of, in_words, pausing, verdict
+from raymx.sweep.axis import Point, in_words
+from raymx.sweep.combinations import pausing
+from raymx.sweep.space import Space, gpus_of, verdict
 from raymx.text.words import columns, count
 
 _TRIED = 64  # points of a search library's space that are looked at beforehand

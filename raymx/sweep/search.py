@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
+import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,16 +12,13 @@ from ray.tune.search import Repeater, Searcher
 
 from raymx.cluster.nodes import cluster_nodes
 from raymx.experiment.sweep_schema import Sweep
+from raymx.sweep.axis import Axis, Point, short
+from raymx.sweep.combinations import library_of
 from raymx.sweep.listener import listener
 from raymx.sweep.plan import Cell, judge
-from raymx.sweep.space import Axis, Point, Space, short
+from raymx.sweep.space import Space
 
 SUGGESTION_TRIES = 200  # of points that cannot run, one after the other
-_SEARCHERS = {
-    "optuna": ("ray.tune.search.optuna", "OptunaSearch"),
-    "hyperopt": ("ray.tune.search.hyperopt", "HyperOptSearch"),
-    "bohb": ("ray.tune.search.bohb", "TuneBOHB"),
-}
 
 
 class Judge:
@@ -107,23 +104,19 @@ class Checked(Searcher):
 
 def searcher(space: Space, sweep: Sweep, metric: str, mode: str, judge: Callable[[int, Point], Cell]) -> Searcher:
     """The search library's searcher for a sweep, checked and repeated."""
-    module, name = _SEARCHERS[sweep.search]
+    row = library_of(sweep)
     domains = {"axes": {axis.key: domain(axis) for axis in space.axes}}
-    seed = {"random_state_seed" if sweep.search == "hyperopt" else "seed": sweep.seed}
-    kind = getattr(importlib.import_module(module), name)
+    kind = pkgutil.resolve_name(row.searcher)
     logging.getLogger(sweep.search).setLevel(logging.WARNING)  # optuna says each step
-    made = kind(metric=metric, mode=mode, **seed)
+    made = kind(metric=metric, mode=mode, **{row.seed_argument: sweep.seed})
     made.set_search_properties(metric, mode, domains)
     checked = Checked(made, judge, metric, mode, space.samples)
     return Repeater(checked, repeat=sweep.repeats) if sweep.repeats > 1 else checked
 
 
 def domain(axis: Axis) -> Any:
-    if axis.values:
-        return tune.choice(list(axis.values))
-    if axis.kind == "randint":
-        return tune.randint(int(axis.low), int(axis.high))
-    return (tune.loguniform if axis.kind == "loguniform" else tune.uniform)(axis.low, axis.high)
+    """Ray Tune's domain of an axis: its function of the name of the axis' kind."""
+    return tune.choice(list(axis.values)) if axis.values else getattr(tune, axis.kind)(axis.low, axis.high)
 
 
 def _plain(axes: Mapping[str, Any]) -> dict[str, Any]:

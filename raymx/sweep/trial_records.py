@@ -19,8 +19,9 @@ from raymx.experiment import rules
 from raymx.experiment.loading import Experiment
 from raymx.kvstore import schedule
 from raymx.results import run_folder
+from raymx.sweep.axis import Point, label
 from raymx.sweep.plan import Cell, RunPlan
-from raymx.sweep.space import Point, Space, gpus_of, label, repeat_of
+from raymx.sweep.space import Space, gpus_of, repeat_of
 
 State = Literal["running", "paused", "finished", "stopped", "failed", "interrupted"]
 

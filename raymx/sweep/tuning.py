@@ -12,10 +12,11 @@ from typing import Any
 from ray import tune
 
 from raymx.experiment.loading import Experiment
+from raymx.sweep.combinations import pausing, scheduler_of
 from raymx.sweep.plan import RunPlan
 from raymx.sweep.schedulers import TIME, trial_scheduler
 from raymx.sweep.search import Judge, searcher
-from raymx.sweep.space import Space, pausing, trial_config
+from raymx.sweep.space import Space, trial_config
 
 
 def points(prepared: RunPlan) -> Any:
@@ -70,9 +71,9 @@ def tune_config(prepared: RunPlan, metric: str, mode: str) -> tune.TuneConfig:
 
 
 def checkpoint_config(experiment: Experiment, metric: str, mode: str) -> tune.CheckpointConfig:
-    """Which checkpoints Tune keeps of a trial: the best, or, for pbt to clone, the newest."""
+    """Which checkpoints Tune keeps of a trial: the best, or, where trials are cloned, the newest."""
     kept, score = experiment.checkpoint.keep_best, (metric, mode)
-    if experiment.sweep.scheduler.name == "pbt":
+    if scheduler_of(experiment.sweep).clones:
         kept, score = max(kept, experiment.sweep.scheduler.perturbation_epochs + 1), (TIME, "max")
     return tune.CheckpointConfig(
         num_to_keep=kept,

@@ -30,3 +30,8 @@ def some(names: Sequence[str], most: int) -> str:
     """``a, b and 3 more``: so many of them, and how many are left."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def either(names: Sequence[str]) -> str:
+    """``a, b or c``."""
+    return " or ".join([*([", ".join(names[:-1])] if names[:-1] else []), *names[-1:]])

@@ -11,21 +11,16 @@ import numpy as np
 from mxnet import gluon
 
 from raymx.errors import TrainingError
+from raymx.experiment import names
 from raymx.experiment.loading import Experiment
 from raymx.experiment.user_code import load_object
+from raymx.training import metrics
 from raymx.training.precision import Prepare, require_avx512, with_input
 
 log = logging.getLogger(__name__)
 
 Loss = Callable[[Any, Any], Any]  # (outputs, labels) -> a loss a sample, (rows,)
 Metric = Callable[[Any, Any], Any]  # (outputs, labels) -> a score a sample, (rows,)
-
-_INITIALIZERS = {
-    "xavier": mx.init.Xavier,
-    "msra": mx.init.MSRAPrelu,
-    "normal": mx.init.Normal,
-    "uniform": mx.init.Uniform,
-}
 
 
 def build_net(experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Block:
@@ -44,8 +39,8 @@ def build_net(experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Bl
         net = gluon.model_zoo.vision.get_model(model.net, classes=model.classes, **model.options)
     if not isinstance(net, gluon.Block):
         raise TrainingError(f"model.net {model.net} returned a {type(net).__name__}, not a Gluon block")
-    if model.initializer != "none":
-        net.initialize(_INITIALIZERS[model.initializer](), ctx=list(devices))
+    if initializer := names.INITIALIZERS[model.initializer]:
+        net.initialize(getattr(mx.init, initializer)(), ctx=list(devices))
     try:
         net.collect_params().reset_ctx(list(devices))  # those that the net's own function initialized
     except ValueError as error:
@@ -131,12 +126,8 @@ def _difference(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], tolerance: fl
 def build_loss(experiment: Experiment) -> Loss:
     """The loss by name, or the user's: a Gluon loss class, or a function of (outputs, labels)."""
     name = experiment.model.loss
-    if name == "softmax_cross_entropy":
-        loss = gluon.loss.SoftmaxCrossEntropyLoss()
-    elif name == "l2":
-        loss = gluon.loss.L2Loss()
-    elif name == "sigmoid_bce":
-        loss = gluon.loss.SigmoidBinaryCrossEntropyLoss()
+    if name in names.LOSSES:
+        loss = getattr(gluon.loss, names.LOSSES[name])()
     else:
         loss = load_object(name, experiment.directory)
         loss = loss() if isinstance(loss, type) else loss
@@ -153,24 +144,8 @@ def build_loss(experiment: Experiment) -> Loss:
 def build_metric(experiment: Experiment) -> tuple[str, Metric]:
     """(name in results, score a sample), which gets outputs as float32."""
     name = experiment.model.metric
-    score = _METRICS[name] if name in _METRICS else load_object(name, experiment.directory)
+    score = getattr(metrics, name) if name in names.METRICS else load_object(name, experiment.directory)
     name = name.rpartition(":")[2]
     if experiment.precision.dtype == "float32":
         return name, score
     return name, lambda outputs, labels: score(outputs.astype("float32"), labels)
-
-
-def _accuracy(outputs: Any, labels: Any) -> Any:
-    return outputs.argmax(axis=1).astype("float32") == labels.astype("float32")
-
-
-def _top5(outputs: Any, labels: Any) -> Any:
-    best = outputs.topk(k=min(5, outputs.shape[1]), axis=1)
-    return (best == labels.astype("float32").expand_dims(1)).max(axis=1)
-
-
-def _mse(outputs: Any, labels: Any) -> Any:
-    return ((outputs.reshape((outputs.shape[0], -1)) - labels.reshape((outputs.shape[0], -1))) ** 2).mean(axis=1)
-
-
-_METRICS: dict[str, Metric] = {"accuracy": _accuracy, "top5": _top5, "mse": _mse}

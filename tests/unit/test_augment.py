@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import Generator, Philox
 
-from raymx.data.pipeline.augment import CENTRE, STILL, changes_colour, colour_matrix, draw, generator, offset, region
+from raymx.data.pipeline.augment import CENTRE, STILL, draw, generator, offset, region
+from raymx.data.pipeline.augmentations import changes_colour, colour_matrix
 from raymx.experiment.schema import Augment
 
 COLOURS = {"brightness": 0.4, "contrast": 0.3, "saturation": 0.5, "hue": 0.2, "pca_noise": 0.1}
@@ -116,14 +117,16 @@ def test_a_region_that_never_fits_becomes_the_centre(
 
 
 class Given:
-    """A generator that gives what the test says."""
+    """A generator that gives what the test says: four uniform numbers, one after another, and three normal ones."""
 
     def __init__(self, uniform: list[float], normal: list[float]) -> None:
         self.uniform, self.normal = np.array(uniform), np.array(normal)
+        self.given = 0
 
     def random(self, count: int) -> np.ndarray:
-        assert count == 4
-        return self.uniform
+        start = self.given % 4
+        self.given += count
+        return self.uniform[start : start + count]
 
     def standard_normal(self, count: int) -> np.ndarray:
         assert count == 3

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymx.data.pipeline import image as image_module
-from raymx.data.pipeline.augment import Draw, colour_matrix, draw, generator, offset
+from raymx.data.pipeline.augment import Draw, draw, generator, offset
+from raymx.data.pipeline.augmentations import colour_matrix
 from raymx.data.pipeline.image import Pixels, decode, decode_full, decode_into, probe
 from raymx.data.recordio.reading import iter_payloads
 from raymx.data.recordio.record import unpack

@@ -8,7 +8,8 @@ import pytest
 
 from raymx.errors import ExperimentError
 from raymx.experiment.loading import Experiment, parse_experiment
-from raymx.sweep.space import Space, experiment_of, in_words, label, trial_config
+from raymx.sweep.axis import in_words, label
+from raymx.sweep.space import Space, experiment_of, trial_config
 
 TWO_BIT = {"type": "2bit", "threshold": 0.5}
 

@@ -2,7 +2,7 @@
 
     rng = generator(seed, epoch, record)
     drawn = draw(augment, rng)                       # mirror, angle, place and region of the crop
-    matrix = colour_matrix(augment, rng, mean)       # after the crop, whose mean colour it needs
+    matrix = colour_matrix(augment, rng, mean)       # of augmentations.py; after the crop, whose mean colour it needs
 
 Every choice takes the same numbers of the generator whether it is switched on or not, so that a setting changes only
 what it names: an image is mirrored or not whatever the crop, and cropped at the same place whatever the colours.
@@ -26,15 +26,6 @@ CENTRE = 0.5 - 2.0**-32
 """The place of a centre crop. Just below a half: an odd margin is rounded down, as mx.image.center_crop does."""
 
 _TRIES = 10  # of a random region, as mx.image.random_size_crop
-
-# The numbers of mx.image: BrightnessJitterAug and its kin, HueJitterAug, and CreateAugmenter for the noise.
-_GRAY = np.array([[0.299, 0.587, 0.114]] * 3)  # a colour times it: its gray, three times
-_SAME = np.eye(3)
-_ONE = np.eye(1)
-_TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
-_FROM_YIQ = np.array([[1.0, 0.956, 0.621], [1.0, -0.272, -0.647], [1.0, -1.107, 1.705]])
-_PCA_VALUES = np.array([55.46, 4.794, 1.148])
-_PCA_VECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 
 
 class _Key(ISeedSequence):
@@ -106,38 +97,3 @@ def region(augment: Augment, drawn: Draw, size: tuple[int, int], wanted: tuple[i
     scale = min(1.0, height / wanted[0], width / wanted[1])
     h, w = max(1, int(wanted[0] * scale)), max(1, int(wanted[1] * scale))
     return (height - h) // 2, (width - w) // 2, h, w
-
-
-def changes_colour(augment: Augment, channels: int) -> bool:
-    """Whether ``colour_matrix`` can be anything but the identity."""
-    light = augment.brightness > 0 or augment.contrast > 0
-    return light or (channels == 3 and (augment.saturation > 0 or augment.hue > 0 or augment.pca_noise > 0))
-
-
-def colour_matrix(augment: Augment, rng: Generator, mean: Sequence[float]) -> NDArray[np.float32]:
-    """One affine map for all changes of colour: float32 (C, C + 1), ``new = M[:, :C] @ old + M[:, C]``.
-
-    ``mean`` is the mean colour of the cropped image, C numbers of 0 to 255; C is 3 (RGB) or 1 (gray, for which only
-    brightness and contrast count). The changes are those of mx.image, each with alpha = 1 + U(-x, x), in its order:
-    brightness, contrast and saturation (which commute, so that mx.image's shuffling of them changes nothing), hue, PCA
-    noise. mx.image clips nowhere; here the result is clipped once, when it becomes uint8.
-    """
-    bright, contrast, saturation, turn = (2 * rng.random(4) - 1).tolist()
-    noise = rng.standard_normal(3)
-    b, c, s = 1 + augment.brightness * bright, 1 + augment.contrast * contrast, 1 + augment.saturation * saturation
-    count = len(mean)
-    same, gray = (_SAME, _GRAY) if count == 3 else (_ONE, _ONE)  # gray in gray is itself: s has no effect
-    matrix = np.empty((count, count + 1))
-    matrix[:, :count] = (b * c * s) * same + (b * c * (1 - s)) * gray
-    matrix[:, count] = (b * (1 - c)) * (gray @ np.asarray(mean))
-    if count == 3 and augment.hue > 0:
-        matrix = _hue(augment.hue * turn) @ matrix
-    if count == 3 and augment.pca_noise > 0:
-        matrix[:, 3] += augment.pca_noise * (_PCA_VECTORS @ (noise * _PCA_VALUES))
-    return matrix.astype(np.float32)
-
-
-def _hue(alpha: float) -> NDArray[np.float64]:
-    """HueJitterAug: a turn by ``alpha`` half circles in the plane of I and Q of YIQ."""
-    u, w = math.cos(alpha * math.pi), math.sin(alpha * math.pi)
-    return _FROM_YIQ @ np.array([[1.0, 0.0, 0.0], [0.0, u, -w], [0.0, w, u]]) @ _TO_YIQ

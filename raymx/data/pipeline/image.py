@@ -19,7 +19,8 @@ import simplejpeg
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from raymx.data.pipeline.augment import CENTRE, STILL, Draw, changes_colour, colour_matrix, draw, offset, region
+from raymx.data.pipeline.augment import CENTRE, STILL, Draw, draw, offset, region
+from raymx.data.pipeline.augmentations import changes_colour, colour_matrix, shifted, shifts_picture
 from raymx.errors import DataError
 from raymx.experiment.schema import Augment
 
@@ -65,7 +66,7 @@ class Pixels:
     @cached_property
     def shifts(self) -> bool:
         """Whether something comes between the resize and the crop."""
-        return self.augment is not None and (self.augment.max_rotate_angle > 0 or self.augment.pad > 0)
+        return self.augment is not None and shifts_picture(self.augment)
 
     @cached_property
     def plain(self) -> bool:
@@ -300,13 +301,7 @@ def _resize(part: NDArray[np.uint8], view: _View, out: NDArray[np.uint8] | None 
 
 def _shift(out: NDArray[np.uint8], picture: NDArray[np.uint8], augment: Augment, drawn: Draw) -> None:
     """Rotate about the centre, pad and crop."""
-    pad, fill = augment.pad, (augment.fill_value,) * 3
-    if drawn.angle:
-        centre = ((picture.shape[1] - 1) / 2, (picture.shape[0] - 1) / 2)
-        turn = cv2.getRotationMatrix2D(centre, drawn.angle, 1.0)
-        picture = np.asarray(cv2.warpAffine(picture, turn, picture.shape[1::-1], borderValue=fill))
-    if pad:
-        picture = np.asarray(cv2.copyMakeBorder(picture, pad, pad, pad, pad, cv2.BORDER_CONSTANT, value=fill))
+    picture = shifted(picture, augment, drawn)
     y, x = (CENTRE, CENTRE) if augment.random_resized_crop else (drawn.y, drawn.x)  # that one is a crop already
     top, left = offset(y, picture.shape[0] - out.shape[0]), offset(x, picture.shape[1] - out.shape[1])
     np.copyto(out, picture[top : top + out.shape[0], left : left + out.shape[1]].reshape(out.shape))

@@ -1,0 +1,99 @@
+"""What a trial's own figures show. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from raymx.experiment.store_types import STORE_TYPES
+from raymx.report import words
+from raymx.report.evidence import INPUT_BOUND, Evidence, Found, Said
+from raymx.report.model import Trial
+from raymx.report.study import Entry
+from raymx.results.rows import CHANCE
+
+FIRST_STEP, FIRST_STEP_S = 20.0, 5.0  # times a step, and seconds
+UNEVEN = 0.8  # the slowest worker's speed as a part of the fastest one's
+NEAR_CHANCE = 1.5  # times 1 / classes, where it does not rise
+SKIPPED = 0.05  # part of the steps
+
+
+def input_bound(entry: Entry) -> Said:
+    """Its training waits for data."""
+    part = entry.figures.data_wait_fraction
+    if part is None or part <= INPUT_BOUND:
+        return None
+    return part, f"{words.part(part)} of the training time waited for data"
+
+
+def nan(entry: Entry) -> Said:
+    """The first report with a loss (or objective) that is no finite number. A column that is absent is not one."""
+    for at, row in enumerate(entry.trial.rows, 1):
+        bad = [name for name, value in row.items() if _measured(name) and _is_nan(value)]
+        if bad and _whole(row):
+            epoch = row.get("epoch", at)
+            return float(epoch), f"{bad[0]} is {row[bad[0]]} in epoch {epoch:g}"
+    return None
+
+
+def _measured(name: str) -> bool:
+    return (name.startswith(("train_", "validation_")) and name != "train_s") or name.endswith("loss")
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _whole(row: Mapping[str, Any]) -> bool:
+    """Whether a report is of a whole epoch: one of an interrupted epoch has no figures of its own."""
+    epoch = row.get("epoch", 1)
+    return isinstance(epoch, (int, float)) and math.isfinite(epoch) and epoch == int(epoch)
+
+
+def first_step(entry: Entry) -> Said:
+    """Its first step took far longer than the others."""
+    first, step = entry.figures.first_step_s, entry.figures.step_s
+    if first is None or not step or first < FIRST_STEP_S or first < FIRST_STEP * step:
+        return None
+    return first, f"the first step took {words.seconds(first)}, the others {words.short_seconds(step)}"
+
+
+def uneven(entry: Entry) -> Said:
+    """Its async workers are of unequal speed."""
+    part = entry.figures.slowest_worker
+    store = STORE_TYPES.get(entry.trial.kvstore_type or "")
+    if part is None or part >= UNEVEN or store is None or not store.is_async:
+        return None
+    return part, f"the slowest worker has {words.part(part)} of the fastest one's speed"
+
+
+def skipped(entry: Entry) -> Said:
+    """Many of its steps were left out, since gradients overflowed."""
+    left_out, steps = entry.figures.skipped_steps, entry.figures.steps
+    part = left_out / max(steps, left_out, 1)
+    if part <= SKIPPED:
+        return None
+    return part, f"{left_out:,} of {max(steps, left_out):,} steps ({words.part(part)}) were skipped"
+
+
+def chance(evidence: Evidence) -> Iterator[Found]:
+    """The validation accuracy is what guessing gives."""
+    for entry in evidence.study.entries:
+        said = _chance(entry.trial, evidence.classes.get(entry.trial.sweep))
+        if said is not None:
+            yield entry, *said
+
+
+def _chance(trial: Trial, classes: int | None) -> Said:
+    values = [value for _, value in trial.series("validation_accuracy")]
+    if not values or classes is None or classes < 2:
+        return None
+    last, rising = values[-1], len(values) == 1 or values[-1] > values[0]
+    if last > CHANCE / classes and (rising or last >= NEAR_CHANCE / classes):
+        return None
+    fell = f", after {words.objective(max(values))} at its best" if max(values) > NEAR_CHANCE / classes else ""
+    return last, (
+        f"validation_accuracy is {words.objective(last)} at the end, and guessing among {classes} classes "
+        f"gives {words.objective(1 / classes)}{fell}"
+    )
