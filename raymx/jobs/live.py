@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from raymx.driver.sweep_display import in_notebook
+from raymx.driver.notebook import in_notebook
 from raymx.jobs.card import as_html, as_text, notice_html
 from raymx.results.view import View
 
