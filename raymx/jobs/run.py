@@ -22,6 +22,7 @@ from raymx.jobs import by_value, card, dashboard, packing, status, trained
 from raymx.jobs.dashboard import Dashboard
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.live import LiveCard
+from raymx.jobs.messages import log
 from raymx.results import reports, run_folder
 from raymx.results.view import View
 from raymx.sweep import space
@@ -220,7 +221,7 @@ def submit(
     ]
     with packing.pack(spec, experiment.objects, data_stays=where.is_here) as parcel:
         for text in parcel.left_out:
-            print(f"note: {text}")
+            log.info("note: %s", text)
         where.submit(" ".join(command), run_id, parcel.path, {"raymx": "1", "name": spec.name})
     return Run(run_id, where)
 
@@ -261,7 +262,7 @@ def _started_here(spec: loading.Experiment) -> Dashboard:
     from raymx.driver.planning import cpus_here
 
     where, how_to_stop = dashboard.start_here(cpus_here(spec))
-    print(how_to_stop, flush=True)
+    log.info(how_to_stop)
     return where
 
 
