@@ -13,7 +13,7 @@ from raymx.sweep import plan as sweep_plan
 
 
 def dry_run(experiment: Experiment, address: str | None) -> Iterator[str]:
-    """In words: the resolved experiment, its placement and the cells of its sweep. Raises RaymxError when it cannot run.
+    """In words: the resolved experiment, its placement, its sweep's cells. Raises RaymxError when it cannot run.
 
     With an address (or RAY_ADDRESS) it looks at that cluster. It starts nothing.
     """
