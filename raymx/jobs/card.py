@@ -61,7 +61,8 @@ def notice_html(text: str) -> str:
 
 
 def _fragment(card: Mapping[str, Any] | None, notice: str) -> str:
-    return str(render("raymx.jobs", "card.html.j2", card=card, notice=notice, state_colours=STATE_COLOURS))
+    html = render("raymx.jobs", "card.html.j2", card=card, notice=notice, state_colours=STATE_COLOURS)
+    return str(html.strip())
 
 
 def _card(view: View, now: float) -> dict[str, Any]:
