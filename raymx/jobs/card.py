@@ -101,7 +101,7 @@ def _part(kind: str, width: float) -> dict[str, str]:
 def _run(view: View) -> dict[str, Any]:
     trials = view.trials
     curve = chart([trials[0].curve], view.metric, view.mode, trials[0].epochs) if trials else ""
-    return {"facts": card_text.of_run(view), "chart": curve}
+    return {"lines": card_text.of_run(view), "chart": curve}
 
 
 def _sweep(view: View) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _sweep(view: View) -> dict[str, Any]:
     epochs = max((trial.epochs for trial in drawn), default=1)
     shown = card_text.shown(view, MOST_ROWS)
     return {
-        "facts": card_text.of_sweep(view),
+        "lines": card_text.of_sweep(view),
         "chart": chart([trial.curve for trial in drawn], view.metric, view.mode, epochs),
         "heads": [
             {"text": head, "is_number": at >= card_text.FIRST_NUMBER} for at, head in enumerate(card_text.heads(view))
@@ -141,7 +141,7 @@ def as_text(view: View, now: float) -> str:
     lines = [
         head,
         _text_bar(view, now),
-        *_text_facts(view),
+        *_text_lines(view),
         *_text_table(view),
         *card_text.notes(view, MOST_TEXT_MESSAGES)[:MOST_TEXT_NOTES],
         *_text_error(view),
@@ -159,7 +159,7 @@ def _text_bar(view: View, now: float) -> str:
     return f"[{'#' * filled}{'.' * (BAR - filled)}]  {card_text.times(view, now)}".rstrip()
 
 
-def _text_facts(view: View) -> list[str]:
+def _text_lines(view: View) -> list[str]:
     known = card_text.of_sweep(view) if view.is_sweep else card_text.of_run(view)
     width = max((len(name) for name, _, _ in known), default=0)
     return [f"{name:<{width}}  {value}{'  ' if value and more else ''}{more}" for name, value, more in known]
