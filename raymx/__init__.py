@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raymx.data.tools.dataset import read_recordio, write_recordio
     from raymx.jobs.experiment import Experiment
-    from raymx.jobs.run import Run, attach, runs, submit
+    from raymx.jobs.run import Run
+    from raymx.jobs.submitting import attach, runs, submit
 
 __all__ = ["Experiment", "Run", "attach", "read_recordio", "runs", "submit", "write_recordio"]
 __version__ = "0.1.0"
@@ -16,7 +17,8 @@ __version__ = "0.1.0"
 _MODULES = {  # imported when a name is first asked for
     **dict.fromkeys(("read_recordio", "write_recordio"), "raymx.data.tools.dataset"),
     "Experiment": "raymx.jobs.experiment",
-    **dict.fromkeys(("Run", "attach", "runs", "submit"), "raymx.jobs.run"),
+    "Run": "raymx.jobs.run",
+    **dict.fromkeys(("attach", "runs", "submit"), "raymx.jobs.submitting"),
 }
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from raymx.cli import options
-from raymx.cli.exit import exit_code
+from raymx.cli.exit import EXIT_OK, exit_code
 from raymx.experiment import loading
 from raymx.experiment.loading import Experiment
 from raymx.sweep import combinations, space
@@ -26,7 +26,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from raymx.driver.dry_run import dry_run
 
-        return dry_run(experiment, args.address)
+        for text in dry_run(experiment, args.address):
+            print(text)
+        return EXIT_OK
     from raymx.driver.run import Driver
 
     return Driver(

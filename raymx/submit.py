@@ -1,6 +1,6 @@
 """``python -m raymx.submit``: runs on a cluster, through its dashboard.
 
-In Python ``raymx.submit`` is the function of `raymx.jobs.run`; so nothing imports this module.
+In Python ``raymx.submit`` is the function of `raymx.jobs.submitting`; so nothing imports this module.
 """
 
 import sys

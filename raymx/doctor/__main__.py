@@ -13,8 +13,8 @@ from raymx import __version__
 
 try:
     from raymx.doctor import facts, findings, needs, storage_trial
-    from raymx.doctor.checks import INSTALL, check_node, check_storage, not_installed
     from raymx.doctor.findings import Finding
+    from raymx.doctor.node_checks import INSTALL, check_node, check_storage, not_installed
 except ModuleNotFoundError as missing:  # packaging, with which everything else is compared
     sys.exit(
         f"raymx: error: {missing.name} is not installed, nor is Ray, which brings it; in raymx's folder: "
@@ -73,7 +73,7 @@ def _this_machine(storage_path: str | None) -> list[Finding]:
 
 def _cluster(address: str, storage_path: str | None) -> list[Finding]:
     try:
-        from raymx.doctor import between, cluster
+        from raymx.doctor import cluster, cluster_checks
         from raymx.results.run_folder import storage_path as absolute
     except ImportError as error:
         return [
@@ -84,10 +84,10 @@ def _cluster(address: str, storage_path: str | None) -> list[Finding]:
     seen = cluster.look(address, absolute(storage_path), here, _child())
     if isinstance(seen, Finding):
         return [*check_node(here, needs.installed()), seen]
-    return between.check_cluster(seen, needs.installed())
+    return cluster_checks.check_cluster(seen, needs.installed())
 
 
-def _here() -> facts.Facts:
+def _here() -> facts.NodeFacts:
     return facts.collect(_child(), os.environ.get("RAY_TMPDIR") or "/tmp/ray")
 
 

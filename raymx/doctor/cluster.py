@@ -18,8 +18,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import raymx.doctor
-from raymx.doctor.between import Clock, Seen, token_fix, token_here
-from raymx.doctor.facts import Facts, has_token
+from raymx.doctor.cluster_checks import Clock, ClusterFacts, token_fix, token_here
+from raymx.doctor.facts import NodeFacts, has_token
 from raymx.doctor.findings import Finding
 from raymx.doctor.probe import Probe
 from raymx.driver.connection import probe, quieten, set_environment
@@ -33,12 +33,12 @@ _MOST_CHARACTERS = 400  # of an error of Ray's
 def look(
     address: str,
     storage: str | None,
-    here: Facts,
+    here: NodeFacts,
     child: str,
     *,
     start_timeout_s: float = START_TIMEOUT_S,
     step_timeout_s: float = STEP_TIMEOUT_S,
-) -> Seen | Finding:
+) -> ClusterFacts | Finding:
     """What each node is like; or why the cluster cannot be connected to. It leaves nothing running.
 
     ``here``: this machine's facts. ``child``: the source of child.py.
@@ -125,7 +125,7 @@ class _Look:
     actors: dict[str, Any] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
 
-    def at_all(self, here: Facts, child: str, start_timeout_s: float) -> Seen:
+    def at_all(self, here: NodeFacts, child: str, start_timeout_s: float) -> ClusterFacts:
         nodes = _named([node for node in ray.nodes() if node["Alive"]])
         actor = ray.remote(num_cpus=0, max_restarts=0)(Probe)
         self.actors = {
@@ -139,7 +139,7 @@ class _Look:
             ports = self._ask("listen", {name: (node["NodeManagerAddress"],) for name, node in nodes.items()})
             links = self._links(nodes, ports)
             storage, sees = self._storage()
-            return Seen(
+            return ClusterFacts(
                 tuple(nodes),
                 self.silent,
                 {name: one for name, one in facts.items() if name not in self.silent},
@@ -235,6 +235,6 @@ def _on(node: Mapping[str, Any]) -> Any:
     return NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
 
 
-def _differ(one: Facts, other: Facts) -> bool:
+def _differ(one: NodeFacts, other: NodeFacts) -> bool:
     """Whether they are of two Pythons."""
     return (one["host"], one["executable"]) != (other["host"], other["executable"])

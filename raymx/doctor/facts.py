@@ -34,7 +34,7 @@ class Space(TypedDict):
     free: int
 
 
-class Facts(TypedDict):
+class NodeFacts(TypedDict):
     """What there is on one node. ``child`` has a stage of child.py each: what it found, or its "error"."""
 
     host: str
@@ -52,9 +52,9 @@ class Facts(TypedDict):
     token: bool  # there is one; it is never read
 
 
-def collect(child: str, temp: str, timeout_s: float = CHILD_TIMEOUT_S) -> Facts:
+def collect(child: str, temp: str, timeout_s: float = CHILD_TIMEOUT_S) -> NodeFacts:
     """Look at this node. ``child`` is the source of child.py, ``temp`` Ray's folder for its sessions."""
-    return Facts(
+    return NodeFacts(
         host=socket.gethostname(),
         user=_user(),
         executable=sys.executable,

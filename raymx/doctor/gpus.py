@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from raymx.doctor.facts import Facts
+from raymx.doctor.facts import NodeFacts
 from raymx.doctor.findings import Finding
 
 # libmxnet.so of mxnet-cu112 1.9.1 has machine code for 5.0, 6.0, 7.0, 8.0 and 8.6, which later ones of the same major
@@ -17,7 +17,7 @@ _DRIVER_CUDA = 11000  # CUDA 11 of any minor version runs CUDA 11.8's libraries:
 _CPU_FIX = "train on the CPU: pip uninstall -y mxnet-cu112, then in raymx's folder pip install -e '.[cpu]'"
 
 
-def check_gpus(facts: Facts, in_ray: float | None) -> list[Finding]:
+def check_gpus(facts: NodeFacts, in_ray: float | None) -> list[Finding]:
     """``in_ray``: GPUs of the node in Ray's books, None where no Ray was asked."""
     driver, mxnet = facts["child"]["driver"], facts["child"]["mxnet"]
     devices: Sequence[Mapping[str, Any]] = driver.get("devices", [])
@@ -48,7 +48,7 @@ def check_gpus(facts: Facts, in_ray: float | None) -> list[Finding]:
     return [_as_mxnet_sees(devices, mxnet, in_ray)]
 
 
-def _none(facts: Facts, gpu_build: bool, in_ray: float | None) -> Finding:
+def _none(facts: NodeFacts, gpu_build: bool, in_ray: float | None) -> Finding:
     """The driver shows no GPU."""
     error = facts["child"]["driver"].get("error", "it shows none")
     if in_ray:

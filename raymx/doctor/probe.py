@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from raymx.doctor.facts import Facts, Space, collect
+from raymx.doctor.facts import NodeFacts, Space, collect
 from raymx.doctor.storage_trial import StorageTrial
 
 CONNECT_TIMEOUT_S = 5.0
@@ -27,7 +27,7 @@ class Probe:
         self._storage = StorageTrial(storage) if storage else None
         self._listener: socket.socket | None = None
 
-    def facts(self, child: str) -> Facts:
+    def facts(self, child: str) -> NodeFacts:
         from ray._private import worker  # not raymx._ray: this node may have no raymx
 
         return collect(child, worker._global_node.get_temp_dir_path())

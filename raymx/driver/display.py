@@ -6,6 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
 from raymx import __version__
 from raymx.experiment import rules
 from raymx.sweep.plan import RunPlan
@@ -22,24 +26,31 @@ PHASES = {
 
 
 class Display:
-    """Writes to one stream; the live line is redrawn in place, and left out where that cannot be."""
+    """Writes to one stream. In a terminal what changes is drawn in place below it; elsewhere that is left out, and the
+    text goes out as it is."""
 
     resume_with = "python -m raymx.run --resume"
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._live = stream.isatty()
-        self._shown_live = False
+        self._stream, self._console = stream, Console(file=stream)
+        self._in_place = stream.isatty()
+        self._live: Live | None = None  # what is drawn in place, once something was
         self._said: set[str] = set()
         self._epochs = 0
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._clear()
-        print(text, file=self._stream, flush=True)
+        if self._live:
+            self._live.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        else:
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
 
     def close(self) -> None:
         """Nothing more will be shown."""
+        if self._live:
+            self._live.stop()
+            self._live = None
 
     def head(self, prepared: RunPlan, started: str) -> None:
         """What is going to run, and where; ``started`` says so when raymx started Ray itself."""
@@ -74,16 +85,15 @@ class Display:
 
     def progress(self, trial_id: str, progress: Mapping[str, Any]) -> None:
         """Redraw the live line."""
-        if self._live and progress:
-            self._stream.write("\r\x1b[K" + live_line(progress, self._epochs))
-            self._stream.flush()
-            self._shown_live = True
+        if progress:
+            self._draw(Text(live_line(progress, self._epochs), no_wrap=True, overflow="ellipsis"))
 
     def row(self, row: Mapping[str, Any]) -> None:
         self.say(row_line(row, self._epochs))
 
     def end(self, summary: Mapping[str, Any], path: str) -> None:
         """How it ended and where everything is."""
+        self.close()
         best = summary["best"]
         self.say(
             f"{summary['state']} after {summary['wall_s']:.0f} s"
@@ -95,10 +105,14 @@ class Display:
         if summary["state"] != "finished":
             self.say(f"go on with  {self.resume_with} {path}")
 
-    def _clear(self) -> None:
-        if self._shown_live:
-            self._stream.write("\r\x1b[K")
-            self._shown_live = False
+    def _draw(self, shown: RenderableType) -> None:
+        """Draw this in place of what was drawn before."""
+        if not self._in_place:
+            return
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(shown, refresh=True)
 
 
 def live_line(progress: Mapping[str, Any], epochs: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from raymx.cli.exit import EXIT_OK
+from collections.abc import Iterator
+
 from raymx.cluster import placement
 from raymx.driver.connection import cluster_address, connect
 from raymx.driver.planning import cpus_here, free_now, nodes_to_plan_with, prepare_here
@@ -11,12 +12,12 @@ from raymx.experiment.loading import Experiment
 from raymx.sweep import plan as sweep_plan
 
 
-def dry_run(experiment: Experiment, address: str | None) -> int:
-    """Print the resolved experiment, its placement and the cells of its sweep; the exit code says whether it can run.
+def dry_run(experiment: Experiment, address: str | None) -> Iterator[str]:
+    """In words: the resolved experiment, its placement, its sweep's cells. Raises RaymxError when it cannot run.
 
     With an address (or RAY_ADDRESS) it looks at that cluster. It starts nothing.
     """
-    print(loading.to_yaml(experiment))
+    yield loading.to_yaml(experiment)
     nodes = None
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
@@ -26,9 +27,8 @@ def dry_run(experiment: Experiment, address: str | None) -> int:
     else:
         prepared = prepare_here(experiment, cpus_here(experiment))
     if experiment.sweep.space:
-        print(sweep_plan.describe(prepared))
+        yield sweep_plan.describe(prepared)
     plan = placement.with_spare(prepared.plan, prepared.spare_cpus)
-    print(placement.describe(prepared.base, plan, nodes, trials=prepared.at_once))
-    for note in () if experiment.sweep.space else rules.notes(prepared.base):
-        print(f"note: {note}")
-    return EXIT_OK
+    yield placement.describe(prepared.base, plan, nodes, trials=prepared.at_once)
+    if not experiment.sweep.space:
+        yield from (f"note: {note}" for note in rules.notes(prepared.base))

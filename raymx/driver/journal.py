@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from raymx.driver import sweep_display
 from raymx.driver.display import Display
+from raymx.driver.leaderboard import Leaderboard, TrialStanding, leaderboard
 from raymx.results import reports, run_folder
 from raymx.results.view import TrialView, View
 from raymx.sweep.axis import in_words
@@ -50,7 +50,7 @@ class Journal(Display):
         self._shown = shown
         self._view_path, self._rows_path = Path(folder, view_file(run_id)), Path(folder, rows_file(run_id))
         self._view = View(run_id, state="starting", started=time.time(), path=path)
-        self._leaderboard: sweep_display.Leaderboard | None = None
+        self._leaderboard: Leaderboard | None = None
         self._now: dict[str, Mapping[str, Any]] = {}  # newest progress of each trial
         self._curves: dict[str, dict[float, float]] = {}
         self._rows = 0
@@ -68,7 +68,7 @@ class Journal(Display):
 
     def head(self, prepared: RunPlan, started: str) -> None:
         base = prepared.base
-        self._leaderboard = sweep_display.leaderboard(prepared)
+        self._leaderboard = leaderboard(prepared)
         self._view = replace(
             self._view,
             name=base.name,
@@ -152,15 +152,15 @@ class Journal(Display):
             os.replace(part, self._view_path)
 
     def _whole(self) -> View:
-        leaderboard, now = self._leaderboard, time.time()
-        if leaderboard is None:
+        shown, now = self._leaderboard, time.time()
+        if shown is None:
             return self._view
-        trials = tuple(self._trial(leaderboard, line, now) for line in list(leaderboard.lines.values()))
-        left_s = leaderboard.left_s(now) if self._view.is_sweep else trials[0].left_s if trials else math.nan
+        trials = tuple(self._trial(shown, standing, now) for standing in list(shown.standings.values()))
+        left_s = shown.left_s(now) if self._view.is_sweep else trials[0].left_s if trials else math.nan
         return replace(self._view, rows=self._rows, left_s=left_s, trials=trials)
 
-    def _trial(self, leaderboard: sweep_display.Leaderboard, line: sweep_display.Line, now: float) -> TrialView:
-        record, progress = line.record, self._now.get(line.record.trial_id, {})
+    def _trial(self, shown: Leaderboard, standing: TrialStanding, now: float) -> TrialView:
+        record, progress = standing.record, self._now.get(standing.record.trial_id, {})
         running = record.state == "running"
         loss = progress.get("loss")
         return TrialView(
@@ -168,13 +168,13 @@ class Journal(Display):
             in_words(record.axes) + (f" #{record.repeat + 1}" if record.repeat else ""),
             record.state,
             str(progress.get("phase", "")) if running else "",
-            line.epoch,
+            standing.epoch,
             record.experiment.training.epochs,
-            line.samples_per_sec,
+            standing.samples_per_sec,
             math.nan if loss is None else loss,
-            line.best,
-            line.flag,
+            standing.best,
+            standing.flag,
             record.error or "",
-            leaderboard.trial_left_s(line, now) if running else math.nan,
+            shown.trial_left_s(standing, now) if running else math.nan,
             tuple(sorted(self._curves.get(record.trial_id, {}).items())),
         )

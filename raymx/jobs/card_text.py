@@ -13,7 +13,7 @@ from raymx.report import words
 from raymx.results.view import TrialView, View
 from raymx.text.words import count, duration, some
 
-Fact = tuple[str, str, str]
+CardLine = tuple[str, str, str]
 """A name, its value, and what else there is to say; each may be ""."""
 
 ENDED = ("finished", "stopped", "failed", "interrupted")  # states of a trial that does not go on
@@ -67,7 +67,7 @@ def share(view: View) -> list[tuple[str, float]]:
 
 
 def planned(view: View) -> int:
-    """TrialRecords; a search may begin more than it has planned."""
+    """Trials; a search may begin more than it has planned."""
     return max(view.planned, len(view.trials), 1)
 
 
@@ -76,16 +76,16 @@ def _done(trial: TrialView) -> float:
     return min(1.0, max(0.0, done)) if math.isfinite(done) else 0.0
 
 
-def of_run(view: View) -> list[Fact]:
+def of_run(view: View) -> list[CardLine]:
     """Of a run of one trial."""
     if not view.trials:
         return [("now", "", BEFORE[view.state])] if view.state in BEFORE else []
     trial = view.trials[0]
-    facts = [("epoch", epoch(trial), ""), ("samples/s", speed(trial), ""), ("loss", number(trial.loss), "")]
+    lines = [("epoch", epoch(trial), ""), ("samples/s", speed(trial), ""), ("loss", number(trial.loss), "")]
     if view.metric:
-        facts.append((objective_name(view), *_best(trial, view)))
+        lines.append((objective_name(view), *_best(trial, view)))
     now = phase(trial) if view.state == "running" else ""
-    return [("now", "", now)] * bool(now) + [fact for fact in facts if fact[1] or fact[2]]
+    return [("now", "", now)] * bool(now) + [one for one in lines if one[1] or one[2]]
 
 
 def _best(trial: TrialView, view: View) -> tuple[str, str]:
@@ -105,18 +105,18 @@ def _no_value(view: View) -> str:
     return "no number in any report" if reported else "" if view.is_over else "no report yet"
 
 
-def of_sweep(view: View) -> list[Fact]:
+def of_sweep(view: View) -> list[CardLine]:
     states = Counter(trial.state for trial in view.trials)
     ended = sum(states[state] for state in ENDED)
     each = ", ".join(f"{states.pop(state)} {state}" for state in ("running", "paused", *ENDED) if states[state])
     each += f", {count(view.skipped, 'cell')} skipped" if view.skipped and each else ""
-    facts = [("trials", f"{ended} of {planned(view)} ended", each or BEFORE.get(view.state, ""))]
+    lines = [("trials", f"{ended} of {planned(view)} ended", each or BEFORE.get(view.state, ""))]
     best = ranked(view)
     if not best:
-        return [*facts, *([(objective_name(view), "", _no_value(view))] if _no_value(view) else [])]
+        return [*lines, *([(objective_name(view), "", _no_value(view))] if _no_value(view) else [])]
     more = f"best{'' if view.is_over else ' so far'}, trial {short(best[0])}"
     return [
-        *facts,
+        *lines,
         (objective_name(view), number(best[0].objective), more),
         *([("with", "", line(best[0].settings))] if best[0].settings else []),
     ]

@@ -1,10 +1,14 @@
-"""Curves of an objective over epochs, as a small inline SVG for light and dark pages. Pure."""
+"""Curves of an objective over epochs, as a small inline SVG for light and dark pages, by chart.svg.j2. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from html import escape
+from typing import Any
+
+from markupsafe import Markup
+
+from raymx.text.templates import render
 
 Points = Sequence[tuple[float, float]]
 """(epoch, value)"""
@@ -31,7 +35,7 @@ def best_of(points: Points, mode: str) -> tuple[float, float] | None:
     return max(finite(points), key=lambda point: sign * point[1], default=None)
 
 
-def chart(curves: Sequence[Points], title: str, mode: str, epochs: int) -> str:
+def chart(curves: Sequence[Points], title: str, mode: str, epochs: int) -> Markup:
     """An SVG of at most four ``curves``, the first one on top; "" where there is no point.
 
     The axis of epochs goes up to ``epochs``, or not that far as long as little of it is done.
@@ -39,18 +43,24 @@ def chart(curves: Sequence[Points], title: str, mode: str, epochs: int) -> str:
     drawn = [finite(curve) for curve in curves]
     every = [point for curve in drawn for point in curve]
     if not every:
-        return ""
+        return Markup()
     last = max(epoch for epoch, _ in every)
     right = math.ceil(max(last, min(epochs, max(FEWEST_EPOCHS, 2 * last)), 1))
     low, high = _span([value for _, value in every])
     scale = _Scale(right, low, high)
     lines = [_curve(curve, at, scale, mode, len(drawn) == 1) for at, curve in enumerate(drawn) if curve]
-    name = escape(title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…")
-    return (
-        f'<svg class="curve" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name} over epochs">'
-        f'<text x="{LEFT}" y="12">{name}</text>'
-        f'<text x="{LEFT - 12}" y="{BOTTOM + 14}" text-anchor="end">epoch</text>'
-        f"{''.join(_grid(scale))}{''.join(reversed(lines))}</svg>"
+    return render(
+        "raymx.jobs",
+        "chart.svg.j2",
+        title=title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…",
+        width=WIDTH,
+        height=HEIGHT,
+        left=LEFT,
+        right=RIGHT,
+        bottom=BOTTOM,
+        values=list(_values(scale)),
+        epochs=list(_epochs(scale)),
+        curves=lines[::-1],
     )
 
 
@@ -76,17 +86,17 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _grid(scale: _Scale) -> Iterator[str]:
+def _values(scale: _Scale) -> Iterator[tuple[float, str]]:
+    """The height of each line of the grid, and its label."""
     step = _step((scale.high - scale.low) / 2)
     for number in range(math.ceil(scale.low / step), math.floor(scale.high / step) + 1):
-        y = scale.y(number * step)
-        yield (
-            f'<path d="M{LEFT} {y:.1f}H{RIGHT}"/>'
-            f'<text x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{_label(number * step, step)}</text>'
-        )
-    yield f'<path class="axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>'
+        yield scale.y(number * step), _label(number * step, step)
+
+
+def _epochs(scale: _Scale) -> Iterator[tuple[float, int]]:
+    """The place of each epoch that is named, and its number."""
     for epoch in range(0, scale.right + 1, max(1, round(_step(scale.right / 4)))):
-        yield f'<text x="{scale.x(epoch):.1f}" y="{BOTTOM + 14}" text-anchor="middle">{epoch}</text>'
+        yield scale.x(epoch), epoch
 
 
 def _step(largest: float) -> float:
@@ -100,20 +110,21 @@ def _label(value: float, step: float) -> str:
     return f"{value:.{decimals}f}" if decimals <= 5 and abs(value) < 1e5 else f"{value:.2g}"
 
 
-def _curve(points: Points, at: int, scale: _Scale, mode: str, alone: bool) -> str:
-    colour = COLOURS[at % len(COLOURS)]
+def _curve(points: Points, at: int, scale: _Scale, mode: str, alone: bool) -> dict[str, Any]:
+    """How one is drawn; ``marked`` points have a dot, ``ringed`` ones a ring."""
     places = [(scale.x(epoch), scale.y(value)) for epoch, value in _thinned(points, mode)]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    dash = f' stroke-dasharray="{DASHES[at % len(DASHES)]}"' if DASHES[at % len(DASHES)] else ""
-    marked = places if len(places) == 1 or (alone and len(places) <= MARKED_POINTS) else []
-    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.3" fill="{colour}"/>' for x, y in marked)
     best = best_of(points, mode)
-    ring = (
-        f'<circle cx="{scale.x(best[0]):.1f}" cy="{scale.y(best[1]):.1f}" r="4.5" fill="none" stroke="{colour}"/>'
-        if best and alone
-        else ""
-    )
-    return f'<polyline points="{line}" stroke="{colour}"{dash}/>{dots}{ring}'
+    return {
+        "points": " ".join(f"{x:.1f},{y:.1f}" for x, y in places),
+        **look(at),
+        "marked": places if len(places) == 1 or (alone and len(places) <= MARKED_POINTS) else [],
+        "ringed": [(scale.x(best[0]), scale.y(best[1]))] if best and alone else [],
+    }
+
+
+def look(at: int) -> dict[str, str]:
+    """The colour and the dash of the curve with this number."""
+    return {"colour": COLOURS[at % len(COLOURS)], "dash": DASHES[at % len(DASHES)]}
 
 
 def _thinned(points: Points, mode: str) -> Points:

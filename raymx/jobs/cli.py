@@ -17,7 +17,7 @@ from raymx.cli import options
 from raymx.cli.exit import EXIT_ERROR, EXIT_OK, exit_code
 from raymx.errors import JobError
 from raymx.experiment import loading
-from raymx.jobs import card, card_text, run
+from raymx.jobs import card, card_text, submitting
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.run import Run
 from raymx.text.words import columns, duration
@@ -80,7 +80,7 @@ def _submit(args: argparse.Namespace) -> int:
     experiment = Experiment(
         loading.load_experiment(args.experiment or options.default_experiment(), options.overrides(args))
     )
-    found = run.submit(
+    found = submitting.submit(
         experiment,
         args.address,
         storage_path=args.storage_path,
@@ -121,7 +121,7 @@ def _follow(found: Run) -> int:
 
 def _stop(args: argparse.Namespace) -> int:
     """save a checkpoint and end a run"""
-    found = run.attach(args.run, args.address)
+    found = submitting.attach(args.run, args.address)
     stopped = found.cancel()
     print(
         f"{found.id} {'is stopped' if stopped else 'had ended before'}: {found.state}"
@@ -133,7 +133,7 @@ def _stop(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     """the runs that a cluster knows of"""
     rows = [("run", "state", "started", "for", "objective")]
-    for found in run.runs(args.address):
+    for found in submitting.runs(args.address):
         view = found.view()
         best = card_text.ranked(view)
         began = "" if math.isnan(view.started) else datetime.fromtimestamp(view.started).strftime("%Y-%m-%d %H:%M")
@@ -180,8 +180,8 @@ _LEFT_OUT = (
 def _the_run(args: argparse.Namespace) -> Run:
     """The run that was named, or the newest one."""
     if args.run:
-        return run.attach(args.run, args.address)
-    found = run.runs(args.address)
+        return submitting.attach(args.run, args.address)
+    found = submitting.runs(args.address)
     if not found:
         raise JobError(
             "no run of raymx's was submitted to this cluster, or none runs on this machine: give a "

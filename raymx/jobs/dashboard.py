@@ -1,6 +1,6 @@
-"""The head of a cluster, as far as jobs need it: find it or start one here, submit, look, follow, stop.
+"""A cluster as jobs need it: find its dashboard or start one here, submit, read, follow, stop.
 
-All through Ray's dashboard (its jobs API, and the log files that it serves), so that a client needs one port.
+All through that dashboard (its jobs API, and the log files that it serves), so that a client needs one port.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Dashboard:
         return _ray.ask_dashboard(self._client, path)
 
 
-def find(address: str | None) -> Dashboard | None:
+def find_dashboard(address: str | None) -> Dashboard | None:
     """The cluster at ``address``: http://HOST:8265, HOST:6379, or "auto" (also None), which is that of RAY_ADDRESS or
     the one that runs on this machine; None when "auto" finds none. Raises JobError."""
     _quieten()
@@ -170,7 +170,7 @@ def find(address: str | None) -> Dashboard | None:
     return Dashboard(url) if url else None
 
 
-def start_here(cpus: int) -> tuple[Dashboard, str]:
+def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
     """Start a cluster on this machine that outlives this process; and how to stop it, in words. Raises JobError."""
     from raymx.driver.planning import soft_limit
 
@@ -223,7 +223,7 @@ def _once_up() -> Dashboard:
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            if found := find("auto"):
+            if found := find_dashboard("auto"):
                 return found
             reason = "it is not there any more"
         except JobError as error:
@@ -335,10 +335,10 @@ def _as_iterator(pieces: Any) -> Iterator[str]:
         left.set()
 
 
-def check_storage(head: Dashboard, storage: str | None) -> None:
-    """Raise ExperimentError for a storage path that means nothing on the head's machine."""
-    if storage and not head.is_here and "://" not in storage and not storage.startswith(("/", "~")):
+def check_storage(dashboard: Dashboard, storage: str | None) -> None:
+    """Raise ExperimentError for a storage path that means nothing on the machine of the cluster's head."""
+    if storage and not dashboard.is_here and "://" not in storage and not storage.startswith(("/", "~")):
         raise ExperimentError(
-            f"--storage-path {storage} is relative, and the cluster at {head.address} is another "
+            f"--storage-path {storage} is relative, and the cluster at {dashboard.address} is another "
             "machine: give a path of its own from / on, ~/..., or a URI"
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from raymx.driver.sweep_display import in_notebook
+from raymx.driver.notebook import in_notebook
 from raymx.jobs.card import as_html, as_text, notice_html
 from raymx.results.view import View
 
@@ -21,7 +22,7 @@ class LiveCard:
     """Shows a run's card in a notebook, and updates it from a thread until the run is over.
 
     Each one is on its own: a run may be shown in several places. What fails is said in the card, and never raised into
-    the kernel. Outside of a notebook the card is printed once, as text.
+    the kernel. Outside of a notebook the card goes to stdout once, as text.
     """
 
     def __init__(self, look: Callable[[], View], every_s: float = 1.0) -> None:
@@ -37,7 +38,7 @@ class LiveCard:
         """Show the card, within seconds also when ``look`` takes longer."""
         if not in_notebook():
             self._step()
-            print(self._content()[1])
+            sys.stdout.write(f"{self._content()[1]}\n")
             return
         threading.Thread(target=self._follow, daemon=True, name="raymx-card").start()
         self._looked.wait(FIRST_LOOK_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raymx import report
-from raymx.driver.sweep_display import in_notebook
+from raymx.driver.notebook import in_notebook
 from raymx.errors import JobError
 from raymx.report import plots
 from raymx.results import run_files

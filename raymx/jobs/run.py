@@ -1,32 +1,25 @@
-"""Runs on a cluster, from outside: submit one, find one again, look at it, wait for it, stop it.
+"""A run on a cluster, from outside: look at it, wait for it, stop it.
 
-run = submit(experiment)            # returns at once
 run.result()                        # waits
-attach(run.id)                      # from another process
+run.results()                       # a table of what it reported so far
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from raymx.driver.journal import rows_file
-from raymx.errors import ClusterUnreachable, ExperimentError, JobError, RaymxError, TrainingError
-from raymx.experiment import loading
-from raymx.jobs import by_value, card, dashboard, packing, status, trained
-from raymx.jobs.dashboard import Dashboard
-from raymx.jobs.experiment import Experiment
+from raymx.errors import ExperimentError, JobError, RaymxError, TrainingError
+from raymx.jobs import card, trained
+from raymx.jobs.dashboard import STOP_WAIT_S, Dashboard
 from raymx.jobs.live import LiveCard
-from raymx.results import reports, run_folder
+from raymx.jobs.source import RunSource
+from raymx.results import reports
 from raymx.results.view import View
-from raymx.sweep import space
 
-LOOK_S = 1.0
+EVERY_S = 1.0  # a run that is waited for is looked at
 
 
 class Run:
@@ -36,26 +29,15 @@ class Run:
     concurrent.futures where there are some.
     """
 
-    def __init__(self, run_id: str, where: Dashboard | None = None, path: str = "") -> None:
-        """``where`` it runs; None for one whose cluster is gone, of which ``path`` is the folder or URI."""
+    def __init__(self, run_id: str, dashboard: Dashboard | None = None, path: str = "") -> None:
+        """``dashboard`` of its cluster; None for one whose cluster is gone, of which ``path`` is the folder or URI."""
         self.id = run_id
-        self._head, self._path = where, path
-        self._last: View | None = None
+        self._dashboard = dashboard
+        self._source = RunSource(run_id, dashboard, path)
 
     def view(self) -> View:
         """How it stands. Raises JobError when neither its cluster nor its folder can be read."""
-        if self._last is not None and self._last.is_over:
-            return self._last
-        try:
-            self._last = status.at_job(self._head, self.id) if self._head else status.at_folder(self._path)
-        except ClusterUnreachable as error:
-            path = self._last.path if self._last else self._path
-            if not path or not reports.is_run(path):
-                raise ClusterUnreachable(
-                    f"{error}. The run may go on: look again with  raymx.attach({self.id!r})"
-                ) from None
-            self._last = status.at_folder(path)
-        return self._last
+        return self._source.view()
 
     @property
     def state(self) -> str:
@@ -96,7 +78,7 @@ class Run:
         while not (view := self.view()).is_over:
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"{self.id} has not ended within {timeout_s:g} s; it goes on")
-            time.sleep(LOOK_S)
+            time.sleep(EVERY_S)
         return view
 
     def stop(self) -> None:
@@ -105,10 +87,10 @@ class Run:
 
     def cancel(self) -> bool:
         """As ``stop``; whether the run was stopped by it, False when it had ended before."""
-        if self.done() or self._head is None:
+        if self.done() or self._dashboard is None:
             return False
-        self._head.stop(self.id)
-        if not self._head.wait_ended(self.id, dashboard.STOP_WAIT_S + 30):
+        self._dashboard.stop(self.id)
+        if not self._dashboard.wait_ended(self.id, STOP_WAIT_S + 30):
             raise JobError(f"{self.id} has not ended yet; look again with run.state")
         return self.cancelled()
 
@@ -120,11 +102,12 @@ class Run:
 
     def log_pieces(self, follow: bool = False) -> Iterator[str]:
         """The same as text. Raises JobError when its cluster, which has it, is gone."""
-        if self._head is None:
+        if self._dashboard is None:
             raise JobError(
-                f"the output of {self.id} was kept by its cluster, which is gone; its results are in {self._path}"
+                f"the output of {self.id} was kept by its cluster, which is gone; "
+                f"its results are in {self._source.path}"
             )
-        yield from self._head.follow(self.id) if follow else [self._head.logs(self.id)]
+        yield from self._dashboard.follow(self.id) if follow else [self._dashboard.logs(self.id)]
 
     def results(self, by: str | None = None) -> Any:
         """A pandas DataFrame, also while it runs: a row an epoch of a run, a row a trial of a sweep, or as ``by`` says
@@ -134,137 +117,28 @@ class Run:
         by = by or ("trial" if view.is_sweep else "epoch")
         if by not in ("epoch", "trial"):
             raise ExperimentError(f"by is {by!r}: it must be epoch or trial")
-        frame = reports.frame(self._rows(view))
+        frame = reports.frame(self._source.rows(view))
         return frame if by == "epoch" else reports.by_trial(frame, view)
 
     def best(self) -> trained.Trained:
         """The best checkpoint so far. Raises JobError when there is none, or this machine cannot read it."""
-        return trained.best(self._folder("its checkpoints"))
+        return trained.best(self._source.folder("its checkpoints"))
 
     def plot(self) -> Any:
         """The report's figures, also while it runs: shown in a notebook, else the paths of the pictures."""
         from raymx.jobs import plots
 
-        return plots.show(self._folder("its results"))
-
-    def _rows(self, view: View) -> list[dict[str, Any]]:
-        if self._head:
-            with contextlib.suppress(ClusterUnreachable):
-                return list(reports.of_text(self._head.file(self._head.job(self.id), rows_file(self.id)) or ""))
-        return reports.of_folder(view.path)
-
-    def _folder(self, what: str) -> str:
-        """The run's folder, when it can be read from here."""
-        view = self.view()
-        if view.path and reports.is_run(view.path):
-            return view.path
-        where = f"lie in {view.path} on the cluster" if view.path else "are not there yet"
-        raise JobError(
-            f"{what} {where}, and cannot be read from here: submit with a storage_path that both can read, "
-            "such as a shared folder or s3://bucket/runs"
-        )
+        return plots.show(self._source.folder("its results"))
 
     def __repr__(self) -> str:
-        return f"<raymx.Run {self.id}: {self._state_in_words()}>"
-
-    def _state_in_words(self) -> str:
         try:
-            return self.state
+            state = self.state
         except RaymxError as error:
-            return str(error)
+            state = str(error)
+        return f"<raymx.Run {self.id}: {state}>"
 
     def __str__(self) -> str:
         return card.as_text(self.view(), time.time())
 
     def _ipython_display_(self) -> None:
         LiveCard(self.view).show()
-
-
-def submit(
-    experiment: Experiment | str | os.PathLike[str],
-    address: str | None = None,
-    *,
-    storage_path: str | None = None,
-    resume: str | None = None,
-    retry_failed: bool = False,
-    verbose: bool = False,
-) -> Run:
-    """Start a run or a sweep on a cluster and return at once.
-
-    ``experiment`` is an `Experiment` or an experiment file. ``address`` is http://HOST:8265 or as ray.init has it;
-    None or "auto" is the cluster of RAY_ADDRESS, or that of this machine, where one is started when there is none.
-    ``storage_path`` is where its cluster keeps the results. ``resume`` is the folder or URI of a run that was
-    interrupted, to go on with; ``retry_failed`` then runs failed trials of a sweep again. ``verbose``: the output has
-    what Ray, MXNet and every role print. Raises ExperimentError for what is wrong with the experiment, JobError when
-    the cluster cannot be used.
-    """
-    if not isinstance(experiment, Experiment):
-        experiment = Experiment.from_yaml(experiment)
-    spec = experiment.spec
-    check(experiment)
-    where = dashboard.find(address)
-    if where is None:
-        where = _started_here(spec)
-    dashboard.check_storage(where, storage_path)
-    if where.is_here:
-        storage_path = run_folder.storage_path(storage_path)
-    run_id = f"{spec.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.urandom(2).hex()}"
-    command = [
-        f"exec {where.python} -m raymx.run {packing.EXPERIMENT}",
-        "--address auto",
-        f"--run-id {run_id}",
-        *([f"--storage-path {_quoted(storage_path)}"] if storage_path else []),
-        *([f"--resume {_quoted(resume)}"] if resume else []),
-        *(["--retry-failed"] if retry_failed else []),
-        *(["--verbose"] if verbose else []),
-    ]
-    with packing.pack(spec, experiment.objects, data_stays=where.is_here) as parcel:
-        for text in parcel.left_out:
-            print(f"note: {text}")
-        where.submit(" ".join(command), run_id, parcel.path, {"raymx": "1", "name": spec.name})
-    return Run(run_id, where)
-
-
-def attach(run: str, address: str | None = None) -> Run:
-    """The run with an id, or the one whose results are in a folder or URI. Raises JobError when there is none."""
-    path = run_folder.storage_path(run if "/" in run else f"{run_folder.DEFAULT_STORAGE}/{run}")
-    in_folder = reports.is_run(path)
-    if not ("/" in run and in_folder) and (where := dashboard.find(address)):
-        try:
-            where.job(run)
-            return Run(run, where)
-        except JobError:
-            if not in_folder:
-                raise
-    if in_folder:
-        return Run(os.path.basename(path.rstrip("/")), path=path)
-    raise JobError(
-        f"no cluster runs on this machine, and {path} is no run: give the address of the run's cluster, or "
-        "the path of its results"
-    )
-
-
-def runs(address: str | None = None) -> list[Run]:
-    """The runs that a cluster knows of, the newest first."""
-    where = dashboard.find(address)
-    return [] if where is None else [Run(job.submission_id, where) for job in where.jobs()]
-
-
-def check(experiment: Experiment) -> None:
-    """Raise ExperimentError for what can be known here; libraries and trackers are looked for on the cluster."""
-    spec = experiment.spec
-    loading.check_files(spec, known=by_value.MODULE if experiment.objects else "")
-    space.check(spec)
-
-
-def _started_here(spec: loading.Experiment) -> Dashboard:
-    from raymx.driver.planning import cpus_here
-
-    where, how_to_stop = dashboard.start_here(cpus_here(spec))
-    print(how_to_stop, flush=True)
-    return where
-
-
-def _quoted(path: str) -> str:
-    """``~`` stays for the shell of the cluster."""
-    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)

@@ -1,4 +1,4 @@
-"""Look at a run: through its cluster's head, or at what is left of it in its folder."""
+"""How a run stands: by its cluster's dashboard, or by what is left of it in its folder."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _STATES = {
 _LAST_LINES = 5
 
 
-def at_job(where: Dashboard, run_id: str) -> View:
+def at_job(dashboard: Dashboard, run_id: str) -> View:
     """A run on its cluster. Raises JobError when there is no such job."""
-    job = where.job(run_id)
-    text = where.file(job, view_file(run_id))
+    job = dashboard.job(run_id)
+    text = dashboard.file(job, view_file(run_id))
     written = View.from_dict(run_folder.mapping(text)) if text else View(run_id)
     view = joined(written, str(job.status), job.message or "")
     if view.state == "failed" and not written.is_over:  # before it could write that down
-        view = replace(view, error=_error_in(where.logs(run_id)) or view.error)
+        view = replace(view, error=_error_in(dashboard.logs(run_id)) or view.error)
     if view.is_over and math.isnan(view.ended) and job.end_time:
         view = replace(view, ended=job.end_time / 1000)
-    return replace(view, address=where.address, name=view.name or (job.metadata or {}).get("name", ""))
+    return replace(view, address=dashboard.address, name=view.name or (job.metadata or {}).get("name", ""))
 
 
 def joined(written: View, status: str, message: str) -> View:

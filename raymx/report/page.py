@@ -1,17 +1,19 @@
-"""report.html: one file with everything in it. What comes from outside is escaped. Pure."""
+"""report.html: one file with everything in it, by the template report.html.j2. Pure.
+
+The template has the order of the page and what is always the same; here are the texts and the tables of a study.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
-from html import escape
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from raymx.report import tables, words
-from raymx.report.assets import CSS, SCRIPT
 from raymx.report.diagnoses import KINDS, Flag
 from raymx.report.findings import Findings
 from raymx.report.model import Sweep
+from raymx.text.templates import render
 from raymx.text.words import count
 
 if TYPE_CHECKING:
@@ -22,27 +24,24 @@ MOST_LINES, MOST_NAMES = 6, 12
 
 def page(found: Findings, pictures: Sequence[Picture]) -> str:
     """The whole page, with ``pictures`` embedded."""
-    title = " and ".join(sweep.name for sweep in found.sweeps)
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        f"<p class=quiet>{escape(_state(found))}</p>",
-        _answer(found),
-        *_notices(found),
-        _diagnoses(found),
-        _plots(pictures),
-        _front(found),
-        _effects(found),
-        _trials(found),
-        _skipped(found),
-        _failed(found),
-        *map(_about, found.sweeps),
-    ]
-    return (
-        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>"
-        '<meta name=viewport content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}: report</title><style>{CSS}</style></head><body>\n"
-        + "\n".join(part for part in parts if part)
-        + f"\n<script>{SCRIPT}</script></body></html>\n"
+    return str(
+        render(
+            "raymx.report",
+            "report.html.j2",
+            title=" and ".join(sweep.name for sweep in found.sweeps),
+            state=_state(found),
+            answer=" ".join(found.answer_sentences),
+            effects_in_words=" ".join(found.effect_sentences),
+            notices=_notices(found),
+            diagnoses=_diagnoses(found),
+            pictures=[_embedded(picture) for picture in pictures],
+            front=tables.front(found.cells, found.study.objective) if _has_front(found) else None,
+            effects=tables.effects(found.effects, found.study.objective) if found.effects else None,
+            trials=tables.trials(found) if found.study.entries else None,
+            skipped=_skipped(found),
+            failed=_failed(found),
+            sweeps=[{"name": sweep.name, "lines": _about(sweep)} for sweep in found.sweeps],
+        )
     )
 
 
@@ -58,13 +57,6 @@ def _state(found: Findings) -> str:
     )
 
 
-def _answer(found: Findings) -> str:
-    text = f"<p>{escape(' '.join(found.answer_sentences))}</p>"
-    if found.effect_sentences:
-        text += f"<p>{escape(' '.join(found.effect_sentences))}</p>"
-    return f"<div class=answer>{text}</div>"
-
-
 def _notices(found: Findings) -> list[str]:
     shared = [entry for entry in found.study.entries if entry.shared]
     said = []
@@ -78,78 +70,57 @@ def _notices(found: Findings) -> list[str]:
             f"All trials with a speed shared a node with others at the same time ({len(shared)}, marked *): "
             "samples/s and times depend on what ran beside them. Run one trial at a time to compare speeds."
         )
-    said += [remark for sweep in found.sweeps for remark in sweep.remarks]
-    return [f"<p class=mark>{escape(text)}</p>" for text in said]
+    return [*said, *(remark for sweep in found.sweeps for remark in sweep.remarks)]
 
 
-def _diagnoses(found: Findings) -> str:
+def _diagnoses(found: Findings) -> list[Mapping[str, Any]]:
+    """By kind: its head, its advice, and a line for each text; ``more`` are those that are folded away."""
     kinds = dict.fromkeys(flag.kind for flag in found.flags)
-    text = "".join(
-        _kind(kind, [flag for flag in found.flags if flag.kind == kind], len(found.sweeps) > 1) for kind in kinds
-    )
-    return f"<h2>Diagnoses</h2>{text or '<p>Nothing stands out.</p>'}"
+    return [_kind(kind, [flag for flag in found.flags if flag.kind == kind], len(found.sweeps) > 1) for kind in kinds]
 
 
-def _kind(kind: str, flags: Sequence[Flag], several: bool) -> str:
+def _kind(kind: str, flags: Sequence[Flag], several: bool) -> Mapping[str, Any]:
     texts: dict[str, list[str]] = {}
     for flag in flags:
         texts.setdefault(flag.text, []).append(f"{flag.sweep}/{flag.trial_id}" if several else flag.trial_id)
-    lines = [f"<li>{escape(_some(trials))}: {escape(text)}</li>" for text, trials in texts.items()]
-    more = len(lines) - MOST_LINES
-    rest = (
-        f"<details><summary>{more} more</summary><ul>{''.join(lines[MOST_LINES:])}</ul></details>" if more > 0 else ""
-    )
-    return (
-        f"<div class=flag><h3>{escape(words.capital(KINDS[kind].word))} ({count(len(flags), 'trial')})</h3>"
-        f"<p>{escape(KINDS[kind].advice)}</p><ul>{''.join(lines[:MOST_LINES])}</ul>{rest}</div>"
-    )
+    lines = [f"{_some(trials)}: {text}" for text, trials in texts.items()]
+    return {
+        "head": f"{words.capital(KINDS[kind].word)} ({count(len(flags), 'trial')})",
+        "advice": KINDS[kind].advice,
+        "lines": lines[:MOST_LINES],
+        "more": lines[MOST_LINES:],
+    }
 
 
-def _plots(pictures: Sequence[Picture]) -> str:
-    figures = "".join(
-        f'<figure><img alt="{escape(picture.title)}: {escape(picture.caption)}" '
-        f'src="data:image/png;base64,{base64.b64encode(picture.png).decode()}">'
-        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
-        for picture in pictures
-    )
-    return f"<h2>Plots</h2><div class=plots>{figures}</div>" if figures else ""
+def _embedded(picture: Picture) -> Mapping[str, str]:
+    data = base64.b64encode(picture.png).decode()
+    return {"title": picture.title, "caption": picture.caption, "base64": data}
 
 
-def _front(found: Findings) -> str:
+def _has_front(found: Findings) -> bool:
     known = [cell for cell in found.cells if cell.objective is not None]
-    if len(known) < 2 or not any(cell.on_front for cell in known):
-        return ""
-    return f"<h2>Pareto front</h2>{tables.front(found.cells, found.study.objective)}"
+    return len(known) > 1 and any(cell.on_front for cell in known)
 
 
-def _effects(found: Findings) -> str:
-    if not found.effects:
-        return ""
-    return (
-        "<h2>Effect of each axis</h2><p class=quiet>Each label against the first one of its axis, in matched "
-        "cells: all other settings the same. Ratios are geometric means. The noise is how far apart means of so "
-        "many repeats of one cell would be by chance (95 %).</p>" + tables.effects(found.effects, found.study.objective)
-    )
-
-
-def _trials(found: Findings) -> str:
-    if not found.study.entries:
-        return ""
-    return (
-        "<h2>All trials</h2><p class=quiet>Click a head to sort. Bold: the recommended settings. samples/s is the "
-        f"median over reports without the first one; the objective is the best report's.</p>{tables.trials(found)}"
-    )
-
-
-def _skipped(found: Findings) -> str:
+def _skipped(found: Findings) -> list[Mapping[str, str]]:
+    """By reason, the cells."""
     groups: dict[str, list[str]] = {}
     for skipped in (skipped for sweep in found.sweeps for skipped in sweep.skipped):
         groups.setdefault(skipped.reason, []).append(skipped.label)
-    lines = "".join(
-        f"<li>{escape(reason)}<br><span class=quiet>{count(len(labels), 'cell')}: {escape(_some(labels))}</span></li>"
+    return [
+        {"reason": reason, "cells": f"{count(len(labels), 'cell')}: {_some(labels)}"}
         for reason, labels in groups.items()
-    )
-    return f"<h2>Skipped, and why</h2><ul class=reasons>{lines}</ul>" if lines else ""
+    ]
+
+
+def _failed(found: Findings) -> list[Mapping[str, str]]:
+    """By error, the trials."""
+    groups: dict[str, list[str]] = {}
+    for entry in found.study.entries:
+        if entry.trial.state == "failed" or entry.trial.error:
+            error = entry.trial.error or "no reason was recorded"
+            groups.setdefault(error, []).append(f"{entry.trial.trial_id} ({entry.label})")
+    return [{"trials": _some(trials), "error": error} for error, trials in groups.items()]
 
 
 def _some(labels: Iterable[str]) -> str:
@@ -158,27 +129,14 @@ def _some(labels: Iterable[str]) -> str:
     return "; ".join(every[:MOST_NAMES]) + more
 
 
-def _failed(found: Findings) -> str:
-    groups: dict[str, list[str]] = {}
-    for entry in found.study.entries:
-        if entry.trial.state == "failed" or entry.trial.error:
-            error = entry.trial.error or "no reason was recorded"
-            groups.setdefault(error, []).append(f"{entry.trial.trial_id} ({entry.label})")
-    lines = "".join(f"<li>{escape(_some(trials))}<pre>{escape(error)}</pre></li>" for error, trials in groups.items())
-    return f"<h2>Failed, and why</h2><ul class=reasons>{lines}</ul>" if lines else ""
-
-
-def _about(sweep: Sweep) -> str:
+def _about(sweep: Sweep) -> list[str]:
     summary = sweep.summary
     versions = ", ".join(f"{name} {version}" for name, version in (summary.get("versions") or {}).items())
     lines = [sweep.path, versions, f"git commit {summary['git_commit']}" if summary.get("git_commit") else ""]
-    lines += [_node(node) for node in summary.get("hardware") or ()]
-    return "<h2>{}</h2>{}".format(
-        escape(f"About {sweep.name}"), "".join(f"<p class=quiet>{escape(line)}</p>" for line in lines if line)
-    )
+    return [line for line in (*lines, *(_node(node) for node in summary.get("hardware") or ())) if line]
 
 
-def _node(node: dict[str, object]) -> str:
+def _node(node: Mapping[str, object]) -> str:
     memory = node.get("memory_bytes")
     cores = f", {node['cores']} cores" if node.get("cores") else ""
     return f"node {node.get('node')}: {node.get('logical_cpus')} logical CPUs{cores}, {node.get('gpus')} GPUs" + (

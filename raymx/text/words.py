@@ -12,9 +12,13 @@ def count(number: int, noun: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table whose columns are as wide as their widest cell; every row has as many cells."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    """Lines of a table whose columns are as wide as their widest cell.
+
+    A row may have fewer cells than others: the last of those is as long as it is, and makes no column wider.
+    """
+    most = max(map(len, rows))
+    widths = [max(len(row[at]) for row in rows if at + (len(row) < most) < len(row)) for at in range(most)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
 
 
 def duration(seconds: float) -> str:

@@ -42,7 +42,7 @@ STATES = ("pending", "starting", "running", *ENDED)
 
 
 def sweep(number: int = 24, **changes: Any) -> View:
-    """TrialRecords with ever better objectives; every tenth failed, the last one runs."""
+    """Trials with ever better objectives; every tenth failed, the last one runs."""
     made = [
         TrialView(
             f"7b100_{at:05}",

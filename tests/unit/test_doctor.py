@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from conftest import ROOT, start_ray
 
-from raymx.doctor import between, checks, facts, findings, needs, storage_trial
-from raymx.doctor.between import Clock, Seen
-from raymx.doctor.facts import Facts, Space
+from raymx.doctor import cluster_checks, facts, findings, needs, node_checks, storage_trial
+from raymx.doctor.cluster_checks import Clock, ClusterFacts
+from raymx.doctor.facts import NodeFacts, Space
 from raymx.doctor.findings import Finding
 from raymx.doctor.probe import Probe
 
@@ -56,7 +56,9 @@ H200 = {"name": "NVIDIA H200", "capability": [9, 0]}
 NO_DRIVER = {"error": "OSError: libcuda.so.1: cannot open shared object file: No such file or directory"}
 
 
-def node(packages: dict[str, str | None] | None = None, child: dict[str, Any] | None = None, **changes: Any) -> Facts:
+def node(
+    packages: dict[str, str | None] | None = None, child: dict[str, Any] | None = None, **changes: Any
+) -> NodeFacts:
     """The facts of a node that is well, but for these changes; a package that is None is not installed."""
     all_packages = {**PACKAGES, **(packages or {})}
     stages = {
@@ -84,7 +86,9 @@ def node(packages: dict[str, str | None] | None = None, child: dict[str, Any] | 
     }  # type: ignore
 
 
-def gpu_node(devices: list[dict[str, Any]], *, seen: int, cuda: int = 12020, build: bool = True, **more: Any) -> Facts:
+def gpu_node(
+    devices: list[dict[str, Any]], *, seen: int, cuda: int = 12020, build: bool = True, **more: Any
+) -> NodeFacts:
     packages: dict[str, str | None] = {"mxnet": None, **CUDA} if build else {}
     return node(
         packages,
@@ -138,7 +142,7 @@ def test_versions_are_compared(version: str, fits: bool) -> None:
 
 
 def test_a_node_that_is_well() -> None:
-    found = checks.check_node(node(), NEEDS)
+    found = node_checks.check_node(node(), NEEDS)
     assert not bad(found)
     assert {"Python", "raymx", "ray", "numpy", "MXNet", "GPUs", "/dev/shm"} <= {one.what for one in found}
 
@@ -155,7 +159,7 @@ def test_a_node_that_is_well() -> None:
     ],
 )
 def test_a_package_that_does_not_fit(package: str, version: str, level: str) -> None:
-    one = only(checks.check_node(node({package: version}), NEEDS))
+    one = only(node_checks.check_node(node({package: version}), NEEDS))
     assert (one.level, one.what) == (level, package)
     assert one.value == f"{version}, and raymx needs {NEEDS.packages[package]}"
     assert one.fix.startswith(f"pip install {NEEDS.exactly(package)}")
@@ -163,27 +167,27 @@ def test_a_package_that_does_not_fit(package: str, version: str, level: str) -> 
 
 
 def test_packages_that_are_missing_are_one_finding() -> None:
-    one = only(checks.check_node(node({"pandas": None, "pyyaml": None}), NEEDS))
+    one = only(node_checks.check_node(node({"pandas": None, "pyyaml": None}), NEEDS))
     assert (one.level, one.value) == ("problem", "not installed: pandas, PyYAML")
     assert "pip install -e '.[cpu]'" in one.fix
 
 
 @pytest.mark.parametrize(("python", "fits"), [("3.10.13", True), ("3.11.7", True), ("3.12.1", False), ("3.9.2", False)])
 def test_python(python: str, fits: bool) -> None:
-    assert bool(bad(checks.check_python(node(python=python), NEEDS))) is not fits
+    assert bool(bad(node_checks.check_python(node(python=python), NEEDS))) is not fits
 
 
 def test_another_system() -> None:
-    assert only(checks.check_python(node(platform="Linux aarch64"), NEEDS)).what == "system"
+    assert only(node_checks.check_python(node(platform="Linux aarch64"), NEEDS)).what == "system"
 
 
 def test_raymx_that_ray_s_processes_do_not_find() -> None:
     lost = node(child={"raymx": {"error": "ModuleNotFoundError: No module named 'raymx'"}})
-    one = only(checks.check_node(lost, NEEDS, resources={}))
+    one = only(node_checks.check_node(lost, NEEDS, resources={}))
     assert (one.level, one.what) == ("problem", "raymx")
     assert "/env/bin/python" in one.value
     assert "pip install" in one.fix
-    assert only(checks.check_node(lost, NEEDS)).level == "warning"  # here they find it in the current folder
+    assert only(node_checks.check_node(lost, NEEDS)).level == "warning"  # here they find it in the current folder
 
 
 @pytest.mark.parametrize(
@@ -206,45 +210,45 @@ def test_raymx_that_ray_s_processes_do_not_find() -> None:
     ],
 )
 def test_mxnet_that_cannot_be_imported(error: str, fix: str) -> None:
-    one = only(checks.check_mxnet(node(child={"mxnet": {"error": error}}), NEEDS))
+    one = only(node_checks.check_mxnet(node(child={"mxnet": {"error": error}}), NEEDS))
     assert (one.level, one.what) == ("problem", "MXNet")
     assert error in one.value
     assert fix in one.fix
 
 
 def test_both_builds_of_mxnet() -> None:
-    one = only(checks.check_mxnet(node({"mxnet-cu112": "1.9.1"}), NEEDS))
+    one = only(node_checks.check_mxnet(node({"mxnet-cu112": "1.9.1"}), NEEDS))
     assert one.value.startswith("mxnet and mxnet-cu112 are installed")
     assert one.fix.startswith("pip uninstall -y mxnet mxnet-cu112")
 
 
 def test_another_mxnet() -> None:
-    one = only(checks.check_mxnet(node(child={"mxnet": {"version": "1.8.0", "cuda": False, "gpus": 0}}), NEEDS))
+    one = only(node_checks.check_mxnet(node(child={"mxnet": {"version": "1.8.0", "cuda": False, "gpus": 0}}), NEEDS))
     assert one.value == "1.8.0, and raymx needs ==1.9.1"
 
 
 def test_cuda_libraries() -> None:
     well = gpu_node([A100], seen=1)
-    assert not bad(checks.check_cuda_libraries(well, NEEDS))
-    assert checks.check_cuda_libraries(node(), NEEDS) == []  # the CPU build needs none
+    assert not bad(node_checks.check_cuda_libraries(well, NEEDS))
+    assert node_checks.check_cuda_libraries(node(), NEEDS) == []  # the CPU build needs none
     newer = node(
         {**CUDA, "nvidia-cudnn-cu11": "9.1.0", "nvidia-cublas-cu11": None},
         {"mxnet": {"error": "OSError: libcudnn.so.8: ..."}},
     )
-    one = only(checks.check_cuda_libraries(newer, NEEDS))
+    one = only(node_checks.check_cuda_libraries(newer, NEEDS))
     assert one.level == "problem"
     assert one.value == (
         "nvidia-cudnn-cu11 9.1.0 (needs <9,>=8.9); nvidia-cublas-cu11 is missing (needs <11.12,>=11.11)"
     )
     newer["child"]["mxnet"] = {"version": "1.9.1", "cuda": True, "gpus": 1}  # the system has its own
-    assert only(checks.check_cuda_libraries(newer, NEEDS)).level == "note"
+    assert only(node_checks.check_cuda_libraries(newer, NEEDS)).level == "note"
 
 
 # GPUs
 
 
 def test_gpus_that_can_be_used() -> None:
-    (one,) = checks.check_gpus(gpu_node([A100, A100], seen=2), 2)
+    (one,) = node_checks.check_gpus(gpu_node([A100, A100], seen=2), 2)
     assert (one.level, one.value) == ("ok", "2 NVIDIA A100 (compute capability 8.0)")
 
 
@@ -261,7 +265,7 @@ def test_gpus_that_can_be_used() -> None:
     ],
 )
 def test_compute_capability(capability: list[int], usable: bool) -> None:
-    found = checks.check_gpus(gpu_node([A100, {"name": "other", "capability": capability}], seen=2), 2)
+    found = node_checks.check_gpus(gpu_node([A100, {"name": "other", "capability": capability}], seen=2), 2)
     assert [one.level for one in found] == (["ok"] if usable else ["problem"])
     if not usable:
         assert "1 other (compute capability" in found[0].value
@@ -269,32 +273,34 @@ def test_compute_capability(capability: list[int], usable: bool) -> None:
 
 
 def test_gpus_that_the_cpu_build_does_not_use() -> None:
-    assert only(checks.check_gpus(gpu_node([A100], seen=0, build=False), 1)).level == "warning"
-    one = only(checks.check_gpus(gpu_node([H200], seen=0, build=False), 1))
+    assert only(node_checks.check_gpus(gpu_node([A100], seen=0, build=False), 1)).level == "warning"
+    one = only(node_checks.check_gpus(gpu_node([H200], seen=0, build=False), 1))
     assert one.level == "note"  # the GPU build could not use it either
     assert one.value.endswith("so they are not used")
 
 
 def test_an_old_driver() -> None:
-    assert "CUDA 10.2" in only(checks.check_gpus(gpu_node([A100], seen=0, cuda=10020), 1)).value
+    assert "CUDA 10.2" in only(node_checks.check_gpus(gpu_node([A100], seen=0, cuda=10020), 1)).value
 
 
 def test_gpus_that_mxnet_does_not_see() -> None:
-    one = only(checks.check_gpus(gpu_node([A100, A100], seen=1), 2))
+    one = only(node_checks.check_gpus(gpu_node([A100, A100], seen=1), 2))
     assert one.value == "MXNet sees 1, the driver shows 2, Ray counts 2"
-    assert only(checks.check_gpus(gpu_node([A100, A100], seen=1), None)).value == "MXNet sees 1, the driver shows 2"
-    assert not bad(checks.check_gpus(gpu_node([A100, A100], seen=2), 1))
+    assert (
+        only(node_checks.check_gpus(gpu_node([A100, A100], seen=1), None)).value == "MXNet sees 1, the driver shows 2"
+    )
+    assert not bad(node_checks.check_gpus(gpu_node([A100, A100], seen=2), 1))
 
 
 def test_gpus_that_ray_does_not_count() -> None:
-    assert only(checks.check_gpus(gpu_node([A100], seen=1), 0)).level == "note"
+    assert only(node_checks.check_gpus(gpu_node([A100], seen=1), 0)).level == "note"
 
 
 def test_gpus_without_a_driver() -> None:
-    assert only(checks.check_gpus(node(), 1)).value.startswith("Ray counts 1, the NVIDIA driver cannot be used")
-    assert only(checks.check_gpus(node(gpu_files=2), 0)).level == "note"
-    assert only(checks.check_gpus(node({"mxnet": None, **CUDA}, gpu_files=2), None)).level == "problem"
-    assert not bad(checks.check_gpus(node(), 0))
+    assert only(node_checks.check_gpus(node(), 1)).value.startswith("Ray counts 1, the NVIDIA driver cannot be used")
+    assert only(node_checks.check_gpus(node(gpu_files=2), 0)).level == "note"
+    assert only(node_checks.check_gpus(node({"mxnet": None, **CUDA}, gpu_files=2), None)).level == "problem"
+    assert not bad(node_checks.check_gpus(node(), 0))
 
 
 # Room
@@ -302,36 +308,36 @@ def test_gpus_without_a_driver() -> None:
 
 def test_shm() -> None:
     small = node(shm=Space(path="/dev/shm", total=64 * 10**6, free=64 * 10**6))
-    one = checks.check_shm(small, None)
+    one = node_checks.check_shm(small, None)
     assert one.level == "warning"
     assert one.value.startswith("64 MB, and Ray's object store wants 4.8 GB")
     assert "--shm-size=5g" in one.fix
-    assert checks.check_shm(small, 50e6).level == "ok"  # this Ray asks for so much only
+    assert node_checks.check_shm(small, 50e6).level == "ok"  # this Ray asks for so much only
     full = node(shm=Space(path="/dev/shm", total=8 * GB, free=10**6))
-    assert checks.check_shm(full, None).value == "1 MB of 8.0 GB are free"
+    assert node_checks.check_shm(full, None).value == "1 MB of 8.0 GB are free"
 
 
 @pytest.mark.parametrize(
     ("free", "level"), [(50 * GB, "ok"), (4 * GB, "warning"), (1 * GB, "warning"), (10**7, "problem"), (0, "problem")]
 )
 def test_disk(free: int, level: str) -> None:
-    one = checks.check_disk("Ray's files", Space(path="/tmp/ray", total=100 * GB, free=free), "name another")
+    one = node_checks.check_disk("Ray's files", Space(path="/tmp/ray", total=100 * GB, free=free), "name another")
     assert one.level == level
     assert bool(one.fix) is (level != "ok")
 
 
 def test_storage_that_cannot_be_written() -> None:
-    one = only(checks.check_storage("/results", "Permission denied", "me", None))
+    one = only(node_checks.check_storage("/results", "Permission denied", "me", None))
     assert one.value == "/results cannot be written by me (Permission denied)"
     assert "--storage-path" in one.fix
-    assert "pip install" in only(checks.check_storage("/results", "No module named 'pyarrow'", "me", None)).fix
-    assert not bad(checks.check_storage("s3://bucket/runs", "", "me", None))
+    assert "pip install" in only(node_checks.check_storage("/results", "No module named 'pyarrow'", "me", None)).fix
+    assert not bad(node_checks.check_storage("s3://bucket/runs", "", "me", None))
 
 
 # Several nodes
 
 
-def cluster(**changes: Any) -> Seen:
+def cluster(**changes: Any) -> ClusterFacts:
     """Three nodes that are well, but for these changes."""
     nodes = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
     disk = Space(path="/nfs", total=100 * GB, free=50 * GB)
@@ -347,11 +353,11 @@ def cluster(**changes: Any) -> Seen:
         "sees": {name: frozenset(nodes) for name in nodes},
         "token_asked": True,
     }
-    return Seen(nodes, **{**well, **changes})
+    return ClusterFacts(nodes, **{**well, **changes})
 
 
 def findings_of(**changes: Any) -> list[Finding]:
-    return between.check_cluster(cluster(**changes), NEEDS)
+    return cluster_checks.check_cluster(cluster(**changes), NEEDS)
 
 
 def test_a_cluster_that_is_well() -> None:
@@ -372,7 +378,7 @@ def test_a_node_that_does_not_answer() -> None:
 
 def test_no_node_answers() -> None:
     nodes = ("10.0.0.1",)
-    found = between.check_cluster(Seen(nodes, {"10.0.0.1": "it died"}), NEEDS)
+    found = cluster_checks.check_cluster(ClusterFacts(nodes, {"10.0.0.1": "it died"}), NEEDS)
     assert [one.what for one in found if one.level == "problem"] == ["nodes"]
 
 
@@ -385,16 +391,16 @@ def test_no_node_answers() -> None:
         (node(child={"raymx": {"version": "0.1.0", "folder": "/raymx", "code": "01d"}}), "raymx's code", "warning"),
     ],
 )
-def test_versions_that_differ(there: Facts, what: str, level: str) -> None:
+def test_versions_that_differ(there: NodeFacts, what: str, level: str) -> None:
     facts_of = {"10.0.0.1": node(), "10.0.0.2": there, "10.0.0.3": node()}
-    one = only(between.check_agreement(cluster(facts=facts_of)))
+    one = only(cluster_checks.check_agreement(cluster(facts=facts_of)))
     assert (one.level, one.what) == (level, what)
     assert "on this command, 10.0.0.1, 10.0.0.3; " in one.value
     assert one.value.endswith("on 10.0.0.2")
 
 
 def test_this_command_s_python_is_compared_too() -> None:
-    assert "3.10.1 on this command" in only(between.check_agreement(cluster(here=node(python="3.10.1")))).value
+    assert "3.10.1 on this command" in only(cluster_checks.check_agreement(cluster(here=node(python="3.10.1")))).value
 
 
 def test_a_package_of_one_node_names_the_node() -> None:
@@ -453,7 +459,7 @@ def test_storage_that_one_node_cannot_write() -> None:
 )
 def test_clocks(ahead_s: float, within_s: float, level: str) -> None:
     """One that may be right, by how long the answer took, is."""
-    (one,) = between.check_clocks({"a": Clock(0.0, 0.01), "b": Clock(ahead_s, within_s)})
+    (one,) = cluster_checks.check_clocks({"a": Clock(0.0, 0.01), "b": Clock(ahead_s, within_s)})
     assert one.level == level
     if level == "warning":
         assert one.value.startswith("b is 2.5 s ahead of a" if ahead_s > 0 else "a is 7.0 s ahead of b")
@@ -486,8 +492,8 @@ def test_idle_processes_that_ray_ends() -> None:
     ],
 )
 def test_a_token_that_is_refused(there: bool, mode: str, here: str, fix: str) -> None:
-    assert here in between.token_here(there, mode)
-    assert fix in between.token_fix(there, mode)
+    assert here in cluster_checks.token_here(there, mode)
+    assert fix in cluster_checks.token_fix(there, mode)
 
 
 # How it is shown
@@ -524,7 +530,7 @@ def test_json_has_all_nodes() -> None:
     assert plain == {"level": "note", "what": "b", "value": "so", "fix": "do", "nodes": ["n1"]}
 
 
-# Facts, really
+# NodeFacts, really
 
 
 @pytest.mark.timeout(60)
@@ -551,7 +557,7 @@ def test_the_child_names_what_is_wrong_with_numpy(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("DMLC_ROLE", "server")  # it must not become one
     error = facts.try_out(CHILD, 30.0)["mxnet"]["error"]
     assert error == "AttributeError: module 'numpy' has no attribute 'no_such_bool'"
-    assert "numpy==1.23.5" in only(checks.check_mxnet(node(child={"mxnet": {"error": error}}), NEEDS)).fix
+    assert "numpy==1.23.5" in only(node_checks.check_mxnet(node(child={"mxnet": {"error": error}}), NEEDS)).fix
 
 
 def test_packages_have_canonical_names() -> None:
@@ -723,9 +729,9 @@ def test_a_node_that_hangs_is_a_finding(two_nodes: Any) -> None:
     (raylet,) = hanging.all_processes["raylet"]
     os.kill(raylet.process.pid, signal.SIGSTOP)
     code = (
-        "import sys\nfrom raymx.doctor import __main__ as command, between, cluster, findings\n"
+        "import sys\nfrom raymx.doctor import __main__ as command, cluster, cluster_checks, findings\n"
         "seen = cluster.look(sys.argv[1], None, command._here(), command._child(), start_timeout_s=15)\n"
-        "print(findings.as_json(between.check_cluster(seen, None)))\n"
+        "print(findings.as_json(cluster_checks.check_cluster(seen, None)))\n"
     )
     try:
         done = subprocess.run(

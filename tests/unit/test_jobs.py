@@ -374,17 +374,17 @@ class FakeClient:
         return self.whole
 
 
-def fake_head(client: Any) -> Dashboard:
+def fake_dashboard(client: Any) -> Dashboard:
     made = Dashboard.__new__(Dashboard)
     made._client, made.address, made.is_here = client, "http://head:8265", False
     return made
 
 
-class TestHead:
+class TestDashboard:
     def test_follow_goes_on_where_it_broke(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dashboard, "RETRY_S", 0.0)
         client = FakeClient("one\ntwo\nthree\nend\n", [["one\n", "tw"], None, ["one\ntwo\n", "thr"], ["one\n"]])
-        assert "".join(fake_head(client).follow("r")) == client.whole
+        assert "".join(fake_dashboard(client).follow("r")) == client.whole
 
     def test_follow_gives_up_in_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Gone(FakeClient):
@@ -394,7 +394,7 @@ class TestHead:
         monkeypatch.setattr(dashboard, "RETRY_S", 0.0)
         monkeypatch.setattr(dashboard, "UNREACHABLE_S", 0.0)
         with pytest.raises(JobError, match=r"http://head:8265 has not answered for 0 s\. The job goes on"):
-            list(fake_head(Gone("", [["a"], ["b"]])).follow("r"))
+            list(fake_dashboard(Gone("", [["a"], ["b"]])).follow("r"))
 
     def test_a_cluster_that_goes_away(self) -> None:
         class Gone:
@@ -402,29 +402,29 @@ class TestHead:
                 raise requests.exceptions.ConnectionError("refused")
 
         with pytest.raises(ClusterUnreachable, match=r"http://head:8265 does not answer: refused\. The run may go on"):
-            Run("r", fake_head(Gone())).view()
+            Run("r", fake_dashboard(Gone())).view()
 
     def test_nobody_there(self) -> None:
         with pytest.raises(JobError, match=r"no Ray dashboard answers at http://127\.0\.0\.1:9.*ray dashboard"):
-            dashboard.find("http://127.0.0.1:9")
+            dashboard.find_dashboard("http://127.0.0.1:9")
         with pytest.raises(JobError, match=r"no Ray dashboard answers at 127\.0\.0\.1:9"):
-            dashboard.find("127.0.0.1:9")
+            dashboard.find_dashboard("127.0.0.1:9")
 
     def test_no_cluster_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
         monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-        assert dashboard.find(None) is None
+        assert dashboard.find_dashboard(None) is None
         (tmp_path / "ray").mkdir()
         (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")  # one that was killed
-        assert dashboard.find("auto") is None
+        assert dashboard.find_dashboard("auto") is None
 
     def test_relative_storage_path_of_another_machine(self) -> None:
         with pytest.raises(ExperimentError, match="--storage-path runs is relative"):
-            dashboard.check_storage(fake_head(None), "runs")
+            dashboard.check_storage(fake_dashboard(None), "runs")
         for path in (None, "/nfs/runs", "~/runs", "s3://bucket/runs"):
-            dashboard.check_storage(fake_head(None), path)
+            dashboard.check_storage(fake_dashboard(None), path)
 
 
 class TestCommandLine:

@@ -77,7 +77,7 @@ def test_a_cluster_that_stays_away_is_told_and_how_to_go_on(monkeypatch: pytest.
     pages = followed(told(at_epoch(1), ConnectionError("<no route>")))
     assert "trying again: &lt;no route&gt;" in pages[1]
     assert "cannot be reached" in pages[-1]
-    assert "raymx.attach(&#x27;tiny_1&#x27;)" in pages[-1]
+    assert "raymx.attach(&#39;tiny_1&#39;)" in pages[-1]
     assert "1/4" in pages[-1]  # what was known last stays
 
 

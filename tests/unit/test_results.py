@@ -123,14 +123,22 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
-def test_only_a_terminal_is_redrawn(stream: io.StringIO) -> None:
+def test_only_a_terminal_is_redrawn(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     display = Display(stream)
     wanted = experiment()
     display.head(RunPlan(wanted, 0, (), placement.plan(wanted, 0), 1, 0.0), "started Ray")
     display.progress("a", {"phase": "training", "epoch": 0, "step": 12, "steps": 48})
     display.row(ROW)
     display.warnings(["once", "once"])
+    display.say("long " * 40 + "[b]text[/b]\tend")
+    display.close()
     text = stream.getvalue()
+    assert ("epoch 1/" in text) == stream.isatty()
+    assert "long " * 40 + "[b]text[/b]" in text
+    if not stream.isatty():
+        assert "\x1b" not in text
+        assert "[b]text[/b]\tend\n" in text
     assert ("\r" in text) == stream.isatty()
     assert text.count("warning: once") == 1
     assert "2 workers and 1 server, dist_sync, float32" in text

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raymx.driver.sweep_display import Leaderboard, as_html, as_rich, duration
+from raymx.driver.leaderboard import Leaderboard
+from raymx.driver.sweep_display import as_html, as_rich
 from raymx.experiment.loading import parse_experiment
 from raymx.sweep.trial_records import TrialRecord
+from raymx.text.words import duration
 
 NOW = 1000.0
 EXPERIMENT = parse_experiment(
@@ -67,7 +69,7 @@ def test_the_best_value_counts_by_mode() -> None:
         shown.trial(record("a"))
         for value in (0.5, math.nan, 0.7, 0.3):
             shown.row({"trial_id": "a", "epoch": 1, "x": value})
-        assert shown.lines["a"].best == best
+        assert shown.standings["a"].best == best
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_flags(row: dict[str, float], flag: str) -> None:
     shown = leaderboard()
     shown.trial(record("a"))
     shown.row({"trial_id": "a", "epoch": 1, **row})
-    assert shown.lines["a"].flag == flag
+    assert shown.standings["a"].flag == flag
 
 
 def test_a_trial_far_slower_than_its_twins() -> None:
@@ -91,7 +93,7 @@ def test_a_trial_far_slower_than_its_twins() -> None:
     for name, speed in (("a", 1000.0), ("b", 1050.0), ("c", 500.0)):
         shown.trial(ended(name, 10.0))
         shown.row({"trial_id": name, "epoch": 1, "samples_per_sec": speed})
-    assert [shown.lines[name].flag for name in "abc"] == ["", "", "slower than its twins"]
+    assert [shown.standings[name].flag for name in "abc"] == ["", "", "slower than its twins"]
 
 
 def test_many_trials_fit() -> None:

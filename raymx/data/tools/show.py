@@ -15,6 +15,7 @@ from raymx.data.recordio.record import read_payload, unpack
 from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
 from raymx.storage import open_output, open_reader
+from raymx.text.words import columns
 
 TILE = 160  # pixels: side of the square that a picture is fitted into
 CAPTION = 22  # pixels: height of the text below it
@@ -61,14 +62,8 @@ def _labels(labels: NDArray[np.float32]) -> str:
 
 
 def table(found: Sequence[Row]) -> str:
-    """Lines of aligned columns under their names."""
-    lines = [COLUMNS, *(row.cells for row in found)]
-    # What is wrong with a broken record is as long as it is, and does not make a column wider.
-    aligned = [line for line in lines if len(line) == len(COLUMNS)]
-    widths = [max(len(line[at]) for line in aligned) for at in range(len(COLUMNS))]
-    widths[:4] = [max(len(line[at]) for line in lines) for at in range(4)]
-    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=False)] for line in lines)
-    return "\n".join("  ".join(cells).rstrip() for cells in padded)
+    """Lines of aligned columns under their names; what is wrong with a broken record makes none of them wider."""
+    return "\n".join(columns([COLUMNS, *(row.cells for row in found)]))
 
 
 def write_sheet(path: str, found: Sequence[Row]) -> None:
@@ -76,11 +71,11 @@ def write_sheet(path: str, found: Sequence[Row]) -> None:
 
     Raises DataError for an ending that OpenCV cannot write, and when the file cannot be written.
     """
-    columns = math.ceil(math.sqrt(len(found)))
-    lines = math.ceil(len(found) / columns)
-    sheet = np.full((lines * (TILE + CAPTION), columns * TILE, 3), 255, np.uint8)
+    across = math.ceil(math.sqrt(len(found)))
+    lines = math.ceil(len(found) / across)
+    sheet = np.full((lines * (TILE + CAPTION), across * TILE, 3), 255, np.uint8)
     for at, row in enumerate(found):
-        top, left = at // columns * (TILE + CAPTION), at % columns * TILE
+        top, left = at // across * (TILE + CAPTION), at % across * TILE
         _tile(sheet[top : top + TILE + CAPTION, left : left + TILE], row)
     ending = "." + path.rsplit(".", 1)[-1]
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from raymx.doctor.checks import INSTALL, check_node, check_storage, not_installed
-from raymx.doctor.facts import Facts, Space
+from raymx.doctor.facts import NodeFacts, Space
 from raymx.doctor.findings import Finding, Level, merged, names
 from raymx.doctor.needs import Needs, builds
+from raymx.doctor.node_checks import INSTALL, check_node, check_storage, not_installed
 from raymx.text.words import count
 
 CLOCKS_S = 2.0  # what clocks may differ by
@@ -30,13 +30,13 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ClusterFacts:
     """What a look at a cluster has brought, each by the name of a node; a node that did not answer lacks the rest."""
 
     nodes: Sequence[str]
     silent: Mapping[str, str] = field(default_factory=dict)  # why
-    facts: Mapping[str, Facts] = field(default_factory=dict)
-    here: Facts | None = None  # of this command's own Python
+    facts: Mapping[str, NodeFacts] = field(default_factory=dict)
+    here: NodeFacts | None = None  # of this command's own Python
     resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # Ray's
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     unbound: Mapping[str, str] = field(default_factory=dict)  # why no port could be opened
@@ -48,7 +48,7 @@ class Seen:
     token_asked: bool = False
 
 
-def check_cluster(seen: Seen, needs: Needs | None) -> list[Finding]:
+def check_cluster(seen: ClusterFacts, needs: Needs | None) -> list[Finding]:
     """All findings about a cluster."""
     return [
         *check_answers(seen),
@@ -68,7 +68,7 @@ def check_cluster(seen: Seen, needs: Needs | None) -> list[Finding]:
     ]
 
 
-def check_answers(seen: Seen) -> list[Finding]:
+def check_answers(seen: ClusterFacts) -> list[Finding]:
     silent = [
         Finding(
             "problem",
@@ -97,7 +97,7 @@ def check_answers(seen: Seen) -> list[Finding]:
 # Versions
 
 
-def check_agreement(seen: Seen) -> list[Finding]:
+def check_agreement(seen: ClusterFacts) -> list[Finding]:
     """Whether the nodes, and this command, have the same versions."""
     facts = {**({HERE: seen.here} if seen.here else {}), **seen.facts}
     if len(facts) < 2:
@@ -120,7 +120,7 @@ _COMPARED: tuple[tuple[str, Level], ...] = (
 )
 
 
-def _version(what: str, facts: Facts) -> str:
+def _version(what: str, facts: NodeFacts) -> str:
     if what == "Python":
         return facts["python"]
     if what == "raymx":
@@ -149,7 +149,7 @@ def _differs(what: str, level: Level, versions: Mapping[str, str]) -> Finding:
 # Connections
 
 
-def check_links(seen: Seen) -> list[Finding]:
+def check_links(seen: ClusterFacts) -> list[Finding]:
     """Every node to every other one, both ways."""
     found = [
         Finding(
@@ -177,7 +177,7 @@ def check_links(seen: Seen) -> list[Finding]:
 # The storage path
 
 
-def check_places(seen: Seen) -> list[Finding]:
+def check_places(seen: ClusterFacts) -> list[Finding]:
     if seen.storage_path is None:
         return []
     found = merged(
@@ -225,7 +225,7 @@ def check_clocks(clocks: Mapping[str, Clock]) -> list[Finding]:
     return [Finding("ok", "clocks", f"within {max(0.1, apart):.1f} s")]
 
 
-def check_token(seen: Seen) -> Finding:
+def check_token(seen: ClusterFacts) -> Finding:
     if seen.token_asked:
         return Finding("ok", "token", "the cluster asks for one, and takes ours")
     return Finding(
@@ -256,7 +256,7 @@ def token_fix(there: bool, mode: str) -> str:
     return f"copy the file .ray/auth_token out of the home folder on the cluster's head to here, and {told}"
 
 
-def check_idle_processes(seen: Seen) -> list[Finding]:
+def check_idle_processes(seen: ClusterFacts) -> list[Finding]:
     """Ray ends idle processes beyond one a CPU, and counts actors among them."""
     without = tuple(
         node for node, facts in seen.facts.items() if "RAY_num_workers_soft_limit" not in facts["environment"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from raymx.doctor.facts import Facts, Space
+from raymx.doctor.facts import NodeFacts, Space
 from raymx.doctor.findings import Finding, Level
 from raymx.doctor.gpus import check_gpus
 from raymx.doctor.needs import Needs, builds, fits, version_of
@@ -22,7 +22,7 @@ _LOW, _OUT = 2e9, 100e6  # bytes: soon full; nothing can be written
 _DEFAULT_STORE, _MOST_STORE = 0.3, 10e9
 
 
-def check_node(facts: Facts, needs: Needs | None, *, resources: Mapping[str, float] | None = None) -> list[Finding]:
+def check_node(facts: NodeFacts, needs: Needs | None, *, resources: Mapping[str, float] | None = None) -> list[Finding]:
     """All that can be told of a node by itself. ``resources`` are Ray's, None where no Ray was asked.
 
     Without ``needs`` no versions can be compared.
@@ -39,7 +39,7 @@ def check_node(facts: Facts, needs: Needs | None, *, resources: Mapping[str, flo
     ]
 
 
-def check_python(facts: Facts, needs: Needs | None) -> list[Finding]:
+def check_python(facts: NodeFacts, needs: Needs | None) -> list[Finding]:
     wanted = needs.python if needs else ""
     if not fits(facts["python"], wanted):
         python = Finding(
@@ -63,7 +63,7 @@ def check_python(facts: Facts, needs: Needs | None) -> list[Finding]:
     ]
 
 
-def check_raymx(facts: Facts, *, on_cluster: bool) -> list[Finding]:
+def check_raymx(facts: NodeFacts, *, on_cluster: bool) -> list[Finding]:
     """On one machine Ray's processes find raymx in the current folder too, so there it need not be installed."""
     found = facts["child"]["raymx"]
     if "error" not in found:
@@ -72,7 +72,7 @@ def check_raymx(facts: Facts, *, on_cluster: bool) -> list[Finding]:
     return [Finding(level, "raymx", f"cannot be imported by {facts['executable']} ({found['error']})", INSTALL)]
 
 
-def check_packages(facts: Facts, needs: Needs) -> list[Finding]:
+def check_packages(facts: NodeFacts, needs: Needs) -> list[Finding]:
     """Each package by its version; those that are not there in one finding, which one command installs."""
     versions = {name: version_of(name, facts["packages"]) for name in needs.packages}
     missing = [name for name, version in versions.items() if version is None]
@@ -95,7 +95,7 @@ def _package(name: str, version: str, needs: Needs) -> Finding:
     )
 
 
-def check_mxnet(facts: Facts, needs: Needs | None) -> list[Finding]:
+def check_mxnet(facts: NodeFacts, needs: Needs | None) -> list[Finding]:
     """Which build there is, and whether it can be imported."""
     there, found = builds(facts["packages"]), facts["child"]["mxnet"]
     findings = []
@@ -119,7 +119,7 @@ def check_mxnet(facts: Facts, needs: Needs | None) -> list[Finding]:
     return findings or [Finding("ok", "MXNet", f"{found['version']}, {'GPU' if found['cuda'] else 'CPU'} build")]
 
 
-def _import_fix(error: str, facts: Facts) -> str:
+def _import_fix(error: str, facts: NodeFacts) -> str:
     """What to do about the words with which ``import mxnet`` ends."""
     if "No module named 'mxnet'" in error:
         return INSTALL
@@ -139,7 +139,7 @@ def _import_fix(error: str, facts: Facts) -> str:
     return f"see what {facts['executable']} -c 'import mxnet' prints; to install anew: {REINSTALL}"
 
 
-def check_cuda_libraries(facts: Facts, needs: Needs) -> list[Finding]:
+def check_cuda_libraries(facts: NodeFacts, needs: Needs) -> list[Finding]:
     """Of the GPU build only; where it can be imported, libraries of the system's own do as well."""
     if "mxnet-cu112" not in facts["packages"]:
         return []
@@ -161,7 +161,7 @@ def check_cuda_libraries(facts: Facts, needs: Needs) -> list[Finding]:
     ]
 
 
-def check_shm(facts: Facts, store: float | None) -> Finding:
+def check_shm(facts: NodeFacts, store: float | None) -> Finding:
     """``store``: bytes of Ray's object store on this node, None before there is one."""
     wanted = store or min(_DEFAULT_STORE * facts["memory"], _MOST_STORE)
     total, free = facts["shm"]["total"], facts["shm"]["free"]
