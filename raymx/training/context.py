@@ -29,11 +29,11 @@ from mxnet import gluon
 from numpy.typing import NDArray
 
 from raymx.checkpoint.files import Saved
-from raymx.data.pipeline.batch import Batch
+from raymx.data.pipeline.batch import Batch, Stream
 from raymx.data.pipeline.decoding import Decoding
 from raymx.data.pipeline.order import Rows
-from raymx.data.pipeline.prefetch import Stream
-from raymx.data.pipeline.worker_data import Share, WorkerData
+from raymx.data.pipeline.planning import Share
+from raymx.data.pipeline.worker_data import WorkerData
 from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import CheckpointError, TrainingError
 from raymx.experiment import rules
