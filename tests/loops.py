@@ -75,8 +75,8 @@ def plain_gluon(ctx: Any) -> None:
     net = ctx.hybridize(ctx.build_net())
     trainer = ctx.trainer(net)
     loss_fn = gluon.loss.SoftmaxCrossEntropyLoss()
+    trained = Sums(ctx.sums)
     for epoch in ctx.epochs():
-        trained = Sums(ctx.sums)
         for batch in ctx.train_batches(epoch):
             for part in batch.parts:
                 with autograd.record():
@@ -97,6 +97,7 @@ def plain_gluon(ctx: Any) -> None:
         totals = ctx.total({"correct": correct})["correct"]
         figures = {"validation_accuracy": totals[0] / totals[1], "validated": float(totals[1])}
         ctx.report(figures | trained.means(ctx.total, "train", "accuracy"))
+        trained.clear()
 
 
 def _floats(images: mx.nd.NDArray) -> mx.nd.NDArray:
