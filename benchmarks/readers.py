@@ -167,8 +167,9 @@ class Worker:
 
 
 def _worker_data(args: argparse.Namespace, group: Any) -> Any:
+    from raymx.data.pipeline.planning import Share
     from raymx.data.pipeline.stream import batches
-    from raymx.data.pipeline.worker_data import Share, WorkerData
+    from raymx.data.pipeline.worker_data import WorkerData
     from raymx.experiment.loading import parse_experiment
 
     experiment = parse_experiment(

@@ -12,6 +12,8 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
+from raymx.training.sums import Sums
+
 
 class _Net:
     """As much of a Gluon block as a trainer needs: parameters by structural name."""
@@ -70,17 +72,22 @@ def rates(ctx: Any) -> None:
 
 def plain_gluon(ctx: Any) -> None:
     """A user's loop as short as it can be: it trains, validates and reports, with its own names of metrics."""
-    net = ctx.build_net()
+    net = ctx.hybridize(ctx.build_net())
     trainer = ctx.trainer(net)
     loss_fn = gluon.loss.SoftmaxCrossEntropyLoss()
+    trained = Sums(ctx.sums)
     for epoch in ctx.epochs():
         for batch in ctx.train_batches(epoch):
             for part in batch.parts:
                 with autograd.record():
-                    loss = loss_fn(net(_floats(part.images)), part.labels)
+                    outputs = net(_floats(part.images))
+                    loss = loss_fn(outputs, part.labels)
                 loss.backward(part.scale)
+                trained.add(loss, outputs.argmax(axis=1) == part.labels, part.weights)
+            trained.count(batch.samples)
             trainer.step()
-            ctx.report()
+            ctx.show(loss)
+            ctx.report(sums=trained.values)
         ctx.settle(net)
         correct = np.zeros(2)
         for batch in ctx.validation_batches():
@@ -88,7 +95,9 @@ def plain_gluon(ctx: Any) -> None:
                 hits = (net(_floats(part.images)).argmax(axis=1) == part.labels) * part.weights
                 correct += hits.sum().asscalar(), part.weights.sum().asscalar()
         totals = ctx.total({"correct": correct})["correct"]
-        ctx.report({"validation_accuracy": totals[0] / totals[1], "validated": float(totals[1])})
+        figures = {"validation_accuracy": totals[0] / totals[1], "validated": float(totals[1])}
+        ctx.report(figures | trained.means(ctx.total, "train", "accuracy"))
+        trained.clear()
 
 
 def _floats(images: mx.nd.NDArray) -> mx.nd.NDArray:

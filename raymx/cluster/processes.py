@@ -28,7 +28,7 @@ _ACTORS: dict[str, Any] = {"worker": Worker, "server": Server, "scheduler": KVSc
 
 @dataclass(frozen=True)
 class Assignment:
-    """A role's place: "worker", "server" or "scheduler", number ``index`` of its kind in this group, in a bundle."""
+    """A role: "worker", "server" or "scheduler", number ``index`` of its kind in this group, in a bundle."""
 
     role: str
     index: int
@@ -97,7 +97,7 @@ class Processes:
         self._cpus_on_node = 0.0
         self._serving: dict[Assignment, _Started] = {}
         self._standby: dict[Assignment, _Started] = {}
-        self._places: dict[Assignment, Any] = {}  # refs: cores and GPUs of a assignment's process, for its standby
+        self._bindings: dict[Assignment, Any] = {}  # refs: cores and GPUs of an assignment's process, for its standby
 
     def configure(self, experiment: Experiment, gpus: float, plan: Plan) -> None:
         """Say what processes are like from now on; those that were started otherwise are ended."""
@@ -158,23 +158,23 @@ class Processes:
             if assignment in self._standby and not self._standby[assignment].is_ready:
                 return False
             if assignment not in self._standby and assignment in self._serving:
-                place = self._place_of(assignment)
-                if place is not None:
+                binding = self._binding_of(assignment)
+                if binding is not None:
                     self._standby[assignment] = self._start(
-                        assignment, self._is_free(assignment), ahead=True, standby=True, **place
+                        assignment, self._is_free(assignment), ahead=True, standby=True, **binding
                     )
                 return False
         return True
 
-    def _place_of(self, assignment: Assignment) -> dict[str, Any] | None:
+    def _binding_of(self, assignment: Assignment) -> dict[str, Any] | None:
         """The cores and GPUs of the assignment's process, for a standby to have the same; None when not known yet."""
         if assignment.role == "scheduler":
             return {}  # it has neither
-        ref = self._places.setdefault(assignment, self._serving[assignment].actor.place.remote())
+        ref = self._bindings.setdefault(assignment, self._serving[assignment].actor.binding.remote())
         if not ray.wait([ref], timeout=0)[0]:
             return None
         try:
-            return dict(ray.get(self._places.pop(assignment)))
+            return dict(ray.get(self._bindings.pop(assignment)))
         except RayError:
             return None  # it died just now
 
@@ -183,7 +183,7 @@ class Processes:
         present = (self._serving.get(assignment), self._standby.get(assignment))
         return not any(process.reserves for process in present if process)
 
-    def _start(self, assignment: Assignment, reserves: bool, **place: Any) -> _Started:
+    def _start(self, assignment: Assignment, reserves: bool, **binding: Any) -> _Started:
         assert self._demand is not None
         demand, role = self._demand, assignment.role
         options: dict[str, Any] = {
@@ -197,7 +197,7 @@ class Processes:
             directory=demand.directory,
             amp=demand.amp if role == "worker" else "",
             env=env.settings_for(role, demand.experiment_env.model_dump()),
-            **place,
+            **binding,
         )
         actor = _ACTORS[role].options(**options).remote(*(() if role == "scheduler" else (process,)))
         return _Started(actor, reserves, _ray.ready(actor))
@@ -220,7 +220,7 @@ class Processes:
         if (process := processes.pop(assignment, None)) is not None:
             ray.kill(process.actor)
         if processes is self._serving:
-            self._places.pop(assignment, None)
+            self._bindings.pop(assignment, None)
 
 
 def quietly(action: Callable[[], Any]) -> None:

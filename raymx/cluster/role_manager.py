@@ -189,7 +189,7 @@ class RoleManager:
         if running is None or wanted is False or now - self._standbys_at < LOOK_S:
             return
         self._standbys_at = now
-        if not any(said.get("moves") for said in running.progress.values()):
+        if not any(said.get("heartbeat") for said in running.progress.values()):
             return  # it starts itself: no time for others
         chosen = self._taken.all
         if wanted is True or (now - self._formed_at > STANDBY_AFTER_S and _have_memory(chosen, self._nodes)):

@@ -81,12 +81,13 @@ class Server:
 
     def __init__(self, process: Process) -> None:
         self._directory = folder_here(process.directory)
-        self._place = _prepare(process)
+        self._binding = _prepare(process)
         self._server = HostedServer()
 
     @ray.method(concurrency_group="control")
-    def place(self) -> dict[str, Any]:
-        return self._place
+    def binding(self) -> dict[str, Any]:
+        """The cores and GPUs that this process has, for its standby."""
+        return self._binding
 
     @ray.method(concurrency_group="serve")
     def serve(self, env: Mapping[str, str], store_type: str) -> None:
@@ -163,7 +164,7 @@ class Worker:
         self._directory = folder_here(process.directory)
         self._warnings = KeptWarnings()
         logging.getLogger("raymx").addHandler(self._warnings)
-        self._place = _prepare(process)
+        self._binding = _prepare(process)
         if process.ahead:
             _import_ahead()
         if process.amp:  # after the small net: in float16 its CPU could not compute
@@ -175,8 +176,9 @@ class Worker:
         self._entered = threading.Event()
 
     @ray.method(concurrency_group="control")
-    def place(self) -> dict[str, Any]:
-        return self._place
+    def binding(self) -> dict[str, Any]:
+        """The cores and GPUs that this process has, for its standby."""
+        return self._binding
 
     @ray.method(concurrency_group="control")
     def join(self, env: Mapping[str, str], store_type: str, gpus: float) -> int:
@@ -211,22 +213,23 @@ class Worker:
             raise RoleLost(f"worker {task.rank} of {task.num_workers}: {type(error).__name__}: {error}") from None
         except BaseException as error:
             failed = _user_error(f"worker {task.rank} of {task.num_workers}", error, self._directory)
-            failed.position = self._context.place if self._context else None
+            failed.position = self._context.position if self._context else None
             raise failed from None
 
     def _enter(self, task: Task, saved: Any) -> Any:
         import mxnet as mx
 
         from raymx.experiment.loading import parse_experiment
-        from raymx.training.context import Place, WorkerContext
+        from raymx.training.context import WorkerContext
+        from raymx.training.membership import Membership
 
         device = mx.gpu if task.gpus else mx.cpu
-        place = Place(
+        membership = Membership(
             task.rank, task.num_workers, task.generation, task.distributed, task.placement_group, task.bundle_index
         )
         self._context = WorkerContext(
             parse_experiment(task.experiment, self._directory),
-            place,
+            membership,
             self._store,
             [device(i) for i in range(task.num_devices)],
             saved,
@@ -256,7 +259,7 @@ class Worker:
         context = self._context
         return {
             **(context.progress if context else {}),
-            "moves": context.moves if context else 0,
+            "heartbeat": context.heartbeat if context else 0,
             "pid": os.getpid(),
             "warnings": self._warnings.take(),
         }

@@ -12,7 +12,7 @@ optimizer. Here it is looked for before anything can be updated, and no worker u
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import mxnet as mx
@@ -22,22 +22,11 @@ from raymx.errors import TrainingError
 from raymx.kvstore.loss_scale import LossScale
 from raymx.kvstore.optimizer import Guarded, Updater
 from raymx.kvstore.overflow import Agreement, all_finite
-from raymx.kvstore.spec import OptimizerSpec
+from raymx.kvstore.spec import OptimizerSpec, StoreSettings
 from raymx.kvstore.state import OptimizerState, bytes_a_step
 from raymx.kvstore.wire import Wire
 
 _SET_MULTI_PRECISION = 1  # CommandType::kSetMultiPrecision of kvstore_dist_server.h
-
-
-@dataclass(frozen=True)
-class StoreSettings:
-    """How a trainer uses its store."""
-
-    distributed: bool
-    update_on_kvstore: bool
-    asynchronous: bool = False
-    compression: Mapping[str, Any] | None = None  # {"type": "2bit", "threshold": 0.5}
-    half: bool = False  # gradients and weights travel in float16
 
 
 class Trainer:

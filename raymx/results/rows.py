@@ -53,6 +53,6 @@ def _scaling(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def place(epoch: int, step: int, steps: int) -> float:
+def epochs_done(epoch: int, step: int, steps: int) -> float:
     """Epochs done, with the part of the current one."""
     return round(epoch + step / max(steps, 1), 4)

@@ -38,14 +38,14 @@ class Channel:
         self._answered = 0  # answers to "held" and "report"
         self._lock = threading.Lock()
         self._count = 0
-        self.moves = 0  # grows whenever the loop does something: a watcher sees that it does not stand still
+        self.heartbeat = 0  # grows whenever the loop does something: a watcher sees that it does not stand still
 
     def ask(self, kind: str, payload: Any = None) -> Any:
         """Post an event and wait for its answer, doing what the trial commands meanwhile."""
         self._events.put(Event(kind, self._count, payload))
         while True:
             name, argument, future = self._commands.get()
-            self.moves += 1
+            self.heartbeat += 1
             if name == "answer":
                 future.set_result(None)
                 return argument
@@ -58,9 +58,9 @@ class Channel:
                 future.set_exception(error)
 
     def boundary(self, payload: Any = None) -> bool:
-        """A place between two steps: waits here when the trial holds the loop, else returns at once. Whether it did."""
+        """Between two steps: waits here when the trial holds the loop, else returns at once. Whether it did."""
         self._count += 1
-        self.moves += 1
+        self.heartbeat += 1
         held = False
         while self._is_held():
             self._wait("held", payload)
@@ -77,7 +77,7 @@ class Channel:
         self._wait("report", payload)
 
     def _wait(self, kind: str, payload: Any) -> None:
-        """Its answer is the count from which to hold next, or None, in place of what was asked for before it."""
+        """Its answer is the count from which to hold next, or None, instead of what was asked for before it."""
         following = self.ask(kind, payload)
         with self._lock:
             self._answered += 1

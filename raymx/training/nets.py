@@ -8,7 +8,8 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet import gluon
+from mxnet import autograd, gluon
+from numpy.typing import NDArray
 
 from raymx.errors import TrainingError
 from raymx.experiment import names
@@ -88,6 +89,24 @@ def _a_channel(value: Any, channels: int) -> list[float]:
     return [float(v) for v in (values * channels if len(values) == 1 else values)]
 
 
+def hybridize_on_first_batch(net: gluon.Block, experiment: Experiment) -> gluon.Block:
+    """``net``, which is hybridized when it is first called with NDArrays, inside autograd.record() or not; see below.
+
+    Until then its ``forward`` is one of its own, which hides that of its class.
+    """
+
+    def forward(*inputs: Any) -> Any:
+        if not all(isinstance(value, mx.nd.NDArray) for value in inputs):  # traced as a part of another block
+            return type(net).forward(net, *inputs)
+        del net.forward
+        with autograd.pause():
+            hybridize(net, inputs, experiment)
+        return net.forward(*inputs)
+
+    net.forward = forward
+    return net
+
+
 def hybridize(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], experiment: Experiment) -> None:
     """Hybridize ``net`` with static memory, checked on one batch against the imperative run (model.hybridize auto).
 
@@ -105,22 +124,30 @@ def hybridize(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], experiment: Exp
     net.hybridize(static_alloc=True, static_shape=True)
 
 
-# Of the largest output: a graph may fuse operators, and round at other places than the imperative run.
+# Of the largest output: a graph may fuse operators, and round at other points than the imperative run.
 _TOLERANCE = {"float16": 2e-2, "amp_float16": 2e-2, "amp_bfloat16": 1e-1}
 
 
 def _difference(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], tolerance: float) -> str:
     if not isinstance(net, gluon.HybridBlock):
         return "it is a Block and no HybridBlock"
-    expected = net(*inputs).astype("float32").asnumpy()
+    imperative = _arrays(net(*inputs))
     net.hybridize(static_alloc=True, static_shape=True)
     try:
-        found = net(*inputs).astype("float32").asnumpy()
+        hybrid = _arrays(net(*inputs))
     except Exception as error:  # whatever the user's hybrid_forward raises is the reason
         return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
-    if not np.allclose(expected, found, rtol=1e-3, atol=tolerance * max(1.0, float(np.abs(expected).max()))):
-        return f"its hybrid and its imperative outputs differ by up to {float(np.abs(expected - found).max()):.2g}"
+    for expected, found in zip(imperative, hybrid, strict=True):
+        if not np.allclose(expected, found, rtol=1e-3, atol=tolerance * max(1.0, float(np.abs(expected).max()))):
+            return f"its hybrid and its imperative outputs differ by up to {float(np.abs(expected - found).max()):.2g}"
     return ""
+
+
+def _arrays(outputs: Any) -> list[NDArray[np.float32]]:
+    """One output or several, lists in lists too, on the host."""
+    if isinstance(outputs, (list, tuple)):
+        return [array for output in outputs for array in _arrays(output)]
+    return [outputs.astype("float32").asnumpy()]
 
 
 def build_loss(experiment: Experiment) -> Loss:

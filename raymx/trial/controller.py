@@ -229,7 +229,7 @@ class Controller:
             return None
         self.state = Paused()
         validation = {name: value for name, value in self.checkpoints.metrics.items() if name.startswith("validation_")}
-        epoch = rows.place(*events[0].payload)
+        epoch = rows.epochs_done(*events[0].payload)
         return {"epoch": epoch, **validation, "num_workers": len(events), SHOULD_CHECKPOINT: True}
 
     def _row(self, reports: list[dict[str, Any]]) -> dict[str, Any]:

@@ -33,13 +33,13 @@ class StallMonitor:
 
         ``unreachable`` asks for the addresses of such nodes.
         """
-        moves = {rank: said["moves"] for rank, said in generation.progress.items()}
+        heartbeats = {rank: said["heartbeat"] for rank, said in generation.progress.items()}
         waiting, count, now = generation.waiting(), len(generation.workers), time.monotonic()
-        if self._silence.look(moves, waiting, count, now):
+        if self._silence.look(heartbeats, waiting, count, now):
             self._silence = StallWatch(SILENT_S)  # asked again after as long
             if gone := unreachable():
                 raise RoleLost(f"{' and '.join(gone)} cannot be reached any more")
-        still = self._stall.look(moves, waiting, count, now)
+        still = self._stall.look(heartbeats, waiting, count, now)
         if still:
             raise stalled(still, self._timeout_s, _keep(stacks_of(generation), self._location))
 

@@ -166,6 +166,8 @@ def test_a_users_own_loop_trains(trial: TrialByHand) -> None:
     assert [row["epoch"] for row in rows] == [1, 2]
     assert rows[-1]["validation_accuracy"] > 0.5
     assert rows[-1]["validated"] == 1000  # every record once, over both workers
+    assert [row["train_samples"] for row in rows] == [1000] * 2
+    assert 0 < rows[1]["train_loss"] < rows[0]["train_loss"]
     assert rows[-1]["samples_per_sec"] > 0
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from raymx.data.pipeline.batch import Batch
+from raymx.data.pipeline.batch import Batch, Stream
+from raymx.data.pipeline.caching import RecordCache
 from raymx.data.pipeline.decoding import BadRecord, Decoded, Decoding
 from raymx.data.pipeline.image import Pixels
 from raymx.data.pipeline.order import Rows, all_rows
-from raymx.data.pipeline.prefetch import Part, Prefetcher, RecordCache, Stream
+from raymx.data.pipeline.prefetch import Prefetcher, Segment
 from raymx.errors import DataError
 
 DECODING = Decoding(Pixels((1, 2, 2)))
@@ -33,7 +34,7 @@ def decoded(part: Rows, bad: Sequence[int] = ()) -> Batch:
 
 
 class Opener:
-    """Opens streams of what a part's rows are, and remembers what became of them."""
+    """Opens streams of what a segment's rows are, and remembers what became of them."""
 
     def __init__(self, fails: str = "") -> None:
         self.opened: list[str] = []
@@ -41,15 +42,15 @@ class Opener:
         self.changed = threading.Condition()
         self._fails = fails
 
-    def __call__(self, part: Part) -> Stream:
-        self._note(self.opened, part.name)
-        if part.name == self._fails:
-            raise DataError(part.name)
+    def __call__(self, segment: Segment) -> Stream:
+        self._note(self.opened, segment.name)
+        if segment.name == self._fails:
+            raise DataError(segment.name)
         try:
-            for one in part.rows():
+            for one in segment.rows():
                 yield decoded(one)
         finally:
-            self._note(self.closed, part.name)
+            self._note(self.closed, segment.name)
 
     def _note(self, names: list[str], name: str) -> None:
         with self.changed:
@@ -61,25 +62,25 @@ class Opener:
             return self.changed.wait_for(met, timeout=10)
 
 
-def part(name: str, count: int) -> Part:
-    return Part(name, count, lambda: [rows(number) for number in range(count)])
+def segment(name: str, count: int) -> Segment:
+    return Segment(name, count, lambda: [rows(number) for number in range(count)])
 
 
-def play(feed: Prefetcher, name: str, count: int, following: Part | None = None) -> list[int]:
-    return [int(batch.labels[0]) for batch in feed.play([part(name, count)], following)]
+def play(feed: Prefetcher, name: str, count: int, following: Segment | None = None) -> list[int]:
+    return [int(batch.labels[0]) for batch in feed.play([segment(name, count)], following)]
 
 
-def test_parts_are_played_in_order() -> None:
+def test_segments_are_played_in_order() -> None:
     opener = Opener()
-    parts = [part("a", 2), part("b", 3)]
-    assert [int(batch.labels[0]) for batch in Prefetcher(opener, lead=1).play(parts)] == [0, 1, 0, 1, 2]
+    segments = [segment("a", 2), segment("b", 3)]
+    assert [int(batch.labels[0]) for batch in Prefetcher(opener, lead=1).play(segments)] == [0, 1, 0, 1, 2]
     assert opener.opened == opener.closed == ["a", "b"]
 
 
 def test_what_follows_is_started_before_the_end_and_taken_over() -> None:
-    opener, after = Opener(), part("b", 3)
+    opener, after = Opener(), segment("b", 3)
     feed = Prefetcher(opener, lead=2)
-    playing = feed.play([part("a", 5)], after)
+    playing = feed.play([segment("a", 5)], after)
     for _ in range(3):
         next(playing)
     assert opener.opened == ["a"]
@@ -93,44 +94,44 @@ def test_what_follows_is_started_before_the_end_and_taken_over() -> None:
 def test_what_was_started_for_something_else_is_given_up() -> None:
     opener = Opener()
     feed = Prefetcher(opener, lead=9)
-    assert play(feed, "a", 2, part("unwanted", 3)) == [0, 1]
+    assert play(feed, "a", 2, segment("unwanted", 3)) == [0, 1]
     assert play(feed, "c", 2) == [0, 1]
     assert opener.wait(lambda: "unwanted" in opener.closed)
 
 
-def test_a_head_does_not_wait_for_the_stream_behind_it() -> None:
+def test_a_warmup_does_not_wait_for_the_stream_behind_it() -> None:
     may_open = threading.Event()
     opener = Opener()
 
-    def slowly(part: Part) -> Stream:
+    def slowly(segment: Segment) -> Stream:
         assert may_open.wait(10)
-        return opener(part)
+        return opener(segment)
 
-    playing = Prefetcher(slowly, lead=1).play([part("a", 2)], head=[decoded(rows(number)) for number in (7, 8)])
+    playing = Prefetcher(slowly, lead=1).play([segment("a", 2)], warmup=[decoded(rows(number)) for number in (7, 8)])
     assert [int(next(playing).labels[0]) for _ in range(2)] == [7, 8]
     may_open.set()
     assert [int(batch.labels[0]) for batch in playing] == [0, 1]
     assert opener.opened == ["a"]
 
 
-def test_a_head_alone_starts_what_follows() -> None:
+def test_a_warmup_alone_starts_what_follows() -> None:
     opener = Opener()
     feed = Prefetcher(opener, lead=1)
-    assert [int(batch.labels[0]) for batch in feed.play([], part("b", 2), head=[decoded(rows(7))])] == [7]
+    assert [int(batch.labels[0]) for batch in feed.play([], segment("b", 2), warmup=[decoded(rows(7))])] == [7]
     assert opener.wait(lambda: "b" in opener.opened)
     assert play(feed, "b", 2) == [0, 1]
     assert opener.opened == ["b"]
 
 
-def test_an_error_of_the_head_leaves_no_stream() -> None:
+def test_an_error_of_the_warmup_leaves_no_stream() -> None:
     opener = Opener()
     feed = Prefetcher(opener, lead=1)
 
-    def head() -> Stream:
+    def warmup() -> Stream:
         yield decoded(rows(7))
         raise DataError("bad")
 
-    playing = feed.play([part("a", 2)], head=head())
+    playing = feed.play([segment("a", 2)], warmup=warmup())
     next(playing)
     with pytest.raises(DataError, match="bad"):
         next(playing)
@@ -141,14 +142,14 @@ def test_an_error_of_the_head_leaves_no_stream() -> None:
 def test_closing_gives_up_what_was_started() -> None:
     opener = Opener()
     feed = Prefetcher(opener, lead=9)
-    play(feed, "a", 1, part("b", 3))
+    play(feed, "a", 1, segment("b", 3))
     feed.close()
     assert opener.wait(lambda: opener.closed == ["a", "b"] or opener.closed == ["b", "a"])
 
 
 def test_leaving_early_closes_the_stream() -> None:
     opener = Opener()
-    playing = Prefetcher(opener, lead=1).play([part("a", 5)])
+    playing = Prefetcher(opener, lead=1).play([segment("a", 5)])
     next(playing)
     playing.close()
     assert opener.closed == ["a"]
@@ -156,7 +157,7 @@ def test_leaving_early_closes_the_stream() -> None:
 
 def test_an_error_of_a_stream_started_ahead_is_raised_where_it_is_played() -> None:
     feed = Prefetcher(Opener(fails="b"), lead=9)
-    assert play(feed, "a", 2, part("b", 2)) == [0, 1]
+    assert play(feed, "a", 2, segment("b", 2)) == [0, 1]
     with pytest.raises(DataError, match="b"):
         play(feed, "b", 2)
 

@@ -12,7 +12,7 @@ gluon = mx.gluon
 
 from raymx.experiment.loading import parse_experiment  # noqa: E402
 from raymx.training import nets  # noqa: E402
-from raymx.training.context import Part  # noqa: E402
+from raymx.training.batches import Part  # noqa: E402
 from raymx.training.precision import Prepare, with_input  # noqa: E402
 
 MEAN, STD = [10.0, 20.0, 30.0], [2.0, 4.0, 8.0]

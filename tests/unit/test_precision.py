@@ -24,8 +24,8 @@ from raymx.kvstore import loss_scale
 from raymx.kvstore.loss_scale import FIRST, GROW_AFTER, MOST, MOST_IN_A_ROW, LossScale
 from raymx.kvstore.overflow import all_finite
 from raymx.kvstore.schedule import Schedule
-from raymx.kvstore.spec import OptimizerSpec
-from raymx.kvstore.trainer import StoreSettings, Trainer
+from raymx.kvstore.spec import OptimizerSpec, StoreSettings
+from raymx.kvstore.trainer import Trainer
 from raymx.training.precision import require_avx512
 
 TESTS = Path(__file__).parents[1]

@@ -19,13 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymx.data.pipeline import warmup, worker_data
-from raymx.data.pipeline.batch import Batch
+from raymx.data.pipeline import warmup, worker_streams
+from raymx.data.pipeline.batch import Batch, Stream
 from raymx.data.pipeline.decoding import Decoding
 from raymx.data.pipeline.order import Rows
-from raymx.data.pipeline.prefetch import Stream
-from raymx.data.pipeline.warmup import decode_here as stream  # what raymx.data.stream gives, without Ray
-from raymx.data.pipeline.worker_data import OpenStream, Share, WorkerData
+from raymx.data.pipeline.planning import Share
+from raymx.data.pipeline.warmup import decode_here as stream  # what pipeline.stream gives, without Ray
+from raymx.data.pipeline.worker_data import WorkerData
+from raymx.data.pipeline.worker_streams import OpenStream
 from raymx.data.recordio.record import RecordIOWriter, pack
 from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
@@ -60,9 +61,9 @@ def open_data(
 
 
 @pytest.fixture
-def head_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def warmup_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the very first batch are streamed."""
-    monkeypatch.setattr(warmup, "head_batches", lambda first_s: 1)
+    monkeypatch.setattr(warmup, "warmup_batches", lambda first_s: 1)
 
 
 def real(batches: Iterator[Batch]) -> list[list[int]]:
@@ -89,7 +90,7 @@ def test_each_record_once_in_the_same_steps_from_any_point(
     counts: list[int], workers: int, batch: int, epoch: int, resume: float, decoded_here: int, order: str, cache: str
 ) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(warmup, "head_batches", lambda first_s: decoded_here)
+        patch.setattr(warmup, "warmup_batches", lambda first_s: decoded_here)
         folder = Path(name)
         write(folder, counts)
         options: dict[str, Any] = {"order": order, "cache": cache, "chunk_records": 3, "window_records": 10}
@@ -122,7 +123,7 @@ def test_each_record_once_when_the_batch_changes_within_an_epoch(
     """Generations with other batch sizes and workers, each left after some of its steps, go on from the records done.
     The next epoch is whole again."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(warmup, "head_batches", lambda first_s: decoded_here)
+        patch.setattr(warmup, "warmup_batches", lambda first_s: decoded_here)
         folder = Path(name)
         write(folder, [count])
         seen: list[int] = []
@@ -146,7 +147,7 @@ def test_each_record_once_when_the_batch_changes_within_an_epoch(
             each.close()
 
 
-def test_a_stream_goes_on_behind_an_epoch_that_was_begun_in_its_middle(tmp_path: Path, head_of_one: None) -> None:
+def test_a_stream_goes_on_behind_an_epoch_that_was_begun_in_its_middle(tmp_path: Path, warmup_of_one: None) -> None:
     write(tmp_path, [64])
     opener = Counted()
     data = open_data(tmp_path, Share(0, 1, 1), batch=16, open_stream=opener)
@@ -187,7 +188,7 @@ def train_and_validate(data: WorkerData, epochs: int, steps: int, validates: boo
     data.close()
 
 
-def test_a_loop_like_ours_opens_each_stream_once(tmp_path: Path, head_of_one: None) -> None:
+def test_a_loop_like_ours_opens_each_stream_once(tmp_path: Path, warmup_of_one: None) -> None:
     """train, validation, train, ...: each is the one that was started ahead."""
     write(tmp_path, [64])
     opener = Counted()
@@ -196,7 +197,7 @@ def test_a_loop_like_ours_opens_each_stream_once(tmp_path: Path, head_of_one: No
 
 
 @pytest.mark.parametrize("validation", [None, "few0.rec"])
-def test_a_stream_goes_on_over_the_epochs(tmp_path: Path, validation: str | None, head_of_one: None) -> None:
+def test_a_stream_goes_on_over_the_epochs(tmp_path: Path, validation: str | None, warmup_of_one: None) -> None:
     """Without validation records, and once they are kept."""
     write(tmp_path, [64])
     write(tmp_path, [8], prefix="few")
@@ -208,7 +209,7 @@ def test_a_stream_goes_on_over_the_epochs(tmp_path: Path, validation: str | None
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_kept_is_streamed_once_and_nothing_stays_started(
-    tmp_path: Path, workers: int, head_of_one: None
+    tmp_path: Path, workers: int, warmup_of_one: None
 ) -> None:
     write(tmp_path, [64])
     opener = Counted()
@@ -217,7 +218,7 @@ def test_what_is_kept_is_streamed_once_and_nothing_stays_started(
         list(data.train(epoch, 0))
         list(data.validation())
     assert [count for *_, count in opener.opened] == [7 if workers == 1 else 15, 8]
-    assert data._feed._ahead is None
+    assert data._streams._prefetcher._ahead is None
 
 
 def test_padding_alone_does_not_keep_a_set_from_being_complete(tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ def test_padding_alone_does_not_keep_a_set_from_being_complete(tmp_path: Path) -
 
 
 def test_a_loop_that_never_validates_starts_no_validation_stream_after_the_first_epoch(
-    tmp_path: Path, head_of_one: None
+    tmp_path: Path, warmup_of_one: None
 ) -> None:
     write(tmp_path, [64])
     opener = Counted()
@@ -279,11 +280,11 @@ def test_damage_that_every_worker_finds_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_stream_is_cut_where_planning_more_would_take_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head_of_one: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warmup_of_one: None
 ) -> None:
     write(tmp_path, [64])
-    monkeypatch.setattr(worker_data, "STREAM_TASKS", 5)
-    monkeypatch.setattr(worker_data, "task_batches", lambda *_: 1)
+    monkeypatch.setattr(worker_streams, "STREAM_TASKS", 5)
+    monkeypatch.setattr(worker_streams, "task_batches", lambda *_: 1)
     opener = Counted()
     train_and_validate(open_data(tmp_path, Share(0, 1, 1), epochs=2, open_stream=opener), 2, 8, validates=False)
     assert opener.opened == [(0, 0, 5), (0, 1, 5), (1, 1, 5)]
@@ -368,7 +369,7 @@ class Late:
 def test_the_first_batches_do_not_wait_for_a_stream(
     tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warmup, "head_batches", lambda first_s: 3)
+    monkeypatch.setattr(warmup, "warmup_batches", lambda first_s: 3)
     write(tmp_path, [64])
     opener = Late()
     data = open_data(tmp_path, Share(0, 1, 1), cache=cache, open_stream=opener)
@@ -388,9 +389,7 @@ def test_a_head_changes_nothing(tmp_path: Path, cache: str, decoded_here: int, m
     write(tmp_path, [10, 13], bad=[4, 17])
     found = []
     for count in (0, decoded_here):
-        monkeypatch.setattr(
-            worker_data, "decode_head", lambda *what, count=count: (count, islice(stream(*what), count))
-        )
+        monkeypatch.setattr(worker_streams, "warm_up", lambda *what, count=count: (count, islice(stream(*what), count)))
         data = open_data(tmp_path, Share(1, 2, 1), cache=cache, on_bad_record="skip", augment={"rand_mirror": True})
         found.append([[*data.train(0, 0)], [*data.train(1, 0)], data.take_skipped()])
         data.close()
@@ -409,10 +408,10 @@ def assert_same(one: Batch, other: Batch) -> None:
         assert getattr(a, "dtype", None) == getattr(b, "dtype", None)
 
 
-def test_only_the_first_epoch_of_a_worker_has_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_epoch_of_a_worker_is_warmed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    decode_head = warmup.decode_head
-    monkeypatch.setattr(worker_data, "decode_head", lambda *what: calls.append(1) or decode_head(*what))
+    warm_up = warmup.warm_up
+    monkeypatch.setattr(worker_streams, "warm_up", lambda *what: calls.append(1) or warm_up(*what))
     write(tmp_path, [64])
     data = open_data(tmp_path, Share(0, 1, 1))
     for epoch, first in ((1, 5), (0, 0), (2, 0)):
@@ -432,8 +431,8 @@ def test_a_loop_that_validates_first_has_its_stream_started_ahead(tmp_path: Path
 
 
 def test_the_head_is_as_long_as_a_stream_takes_to_start() -> None:
-    assert [warmup.head_batches(first_s) for first_s in (0.004, 0.2, 0.3, 0.5, 5.0)] == [200, 4, 2, 1, 1]
-    assert warmup.head_batches(0.0) >= 1
+    assert [warmup.warmup_batches(first_s) for first_s in (0.004, 0.2, 0.3, 0.5, 5.0)] == [200, 4, 2, 1, 1]
+    assert warmup.warmup_batches(0.0) >= 1
 
 
 def test_the_head_leaves_opencv_as_it_was(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -449,7 +448,8 @@ def test_nothing_slow_is_imported_before_the_first_batch(tmp_path: Path) -> None
     program = f"""
 import sys, threading
 from raymx.experiment.loading import parse_experiment
-from raymx.data.pipeline.worker_data import Share, WorkerData
+from raymx.data.pipeline.planning import Share
+from raymx.data.pipeline.worker_data import WorkerData
 experiment = parse_experiment({{
     "name": "x", "model": {{"net": "alexnet", "classes": 2}}, "training": {{"epochs": 1, "global_batch_size": 8}},
     "data": {{"train": "part*.rec", "image_shape": [1, 2, 2]}}}}, {str(tmp_path)!r})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,3 +48,6 @@ class Batch:
         return cls(
             decoded.images, labels, decoded.mirror, weights, real_local, rows.real_global, bad, rows.records_done
         )
+
+
+Stream = Generator[Batch, None, None]

@@ -1,6 +1,6 @@
 """What a read task does, without Ray: records of several files -> one worker's batches of pixels.
 
-    for batch in decode_batches(paths, places, decoding):
+    for batch in decode_batches(paths, locations, decoding):
         batch.images, batch.labels, batch.mirror, batch.bad
 
 A record that cannot be used is raised as a DataError that names its file and offset, or, where the experiment says
@@ -124,27 +124,27 @@ class Decoded:
     bad: list[BadRecord]
 
 
-def decode_batches(paths: Sequence[str], places: Sequence[RecordLocations], decoding: Decoding) -> Iterator[Decoded]:
+def decode_batches(paths: Sequence[str], locations: Sequence[RecordLocations], decoding: Decoding) -> Iterator[Decoded]:
     """Read and decode batch after batch. Raises DataError unless ``decoding.skip_bad``."""
     with ExitStack() as stack:
-        payloads = _payloads(paths, places, stack)
-        for batch in places:
+        payloads = _payloads(paths, locations, stack)
+        for batch in locations:
             yield _decode_batch(paths, batch, payloads, decoding)
 
 
 def _payloads(
-    paths: Sequence[str], places: Sequence[RecordLocations], stack: ExitStack
+    paths: Sequence[str], locations: Sequence[RecordLocations], stack: ExitStack
 ) -> Mapping[int, Iterator[Payload]]:
     """By file, the payloads of its records in the order in which the batches need them."""
-    files = np.concatenate([batch.files[_decoded_rows(batch)] for batch in places])
-    offsets = np.concatenate([batch.offsets[_decoded_rows(batch)] for batch in places])
-    sizes = np.concatenate([batch.sizes[_decoded_rows(batch)] for batch in places])
-    found: dict[int, Iterator[Payload]] = {}
+    files = np.concatenate([batch.files[_decoded_rows(batch)] for batch in locations])
+    offsets = np.concatenate([batch.offsets[_decoded_rows(batch)] for batch in locations])
+    sizes = np.concatenate([batch.sizes[_decoded_rows(batch)] for batch in locations])
+    by_file: dict[int, Iterator[Payload]] = {}
     for file in np.unique(files).tolist():
         reader: Reader = stack.enter_context(open_reader(paths[file]))
         mine = files == file
-        found[file] = read_payloads(reader, offsets[mine], sizes[mine], URI_GAP_BYTES if is_uri(paths[file]) else 0)
-    return found
+        by_file[file] = read_payloads(reader, offsets[mine], sizes[mine], URI_GAP_BYTES if is_uri(paths[file]) else 0)
+    return by_file
 
 
 def _decoded_rows(batch: RecordLocations) -> NDArray[np.bool_]:
@@ -184,12 +184,12 @@ def _decode_batch(
 
 
 def _decode_row(
-    out: Decoded, row: int, payload: Payload, seeds: tuple[int, int, int], place: tuple[str, int], decoding: Decoding
+    out: Decoded, row: int, payload: Payload, seeds: tuple[int, int, int], location: tuple[str, int], decoding: Decoding
 ) -> bool:
     """Fill one row; whether its picture is to be mirrored. ``seeds`` are for `augment.generator`."""
     if isinstance(payload, DataError):
         raise payload
-    where = f"{place[0]}, record at byte {place[1]}"
+    where = f"{location[0]}, record at byte {location[1]}"
     content = unpack(payload, where)
     out.labels[row] = _labels(content.label, decoding, where)
     pixels = decoding.pixels
@@ -226,13 +226,13 @@ class TransformFailed(DataError):
 @lru_cache(maxsize=8)
 def load_transform(name: str, directory: str) -> Transform:
     """The user's function of (image, label, rng); a Gluon transform, which takes the image alone, is wrapped."""
-    found = load_object(name, directory)
-    if isinstance(found, type) or not callable(found):
+    transform = load_object(name, directory)
+    if isinstance(transform, type) or not callable(transform):
         raise DataError(
-            f"{name} is {'a class' if isinstance(found, type) else type(found).__name__}; a transform is a "
+            f"{name} is {'a class' if isinstance(transform, type) else type(transform).__name__}; a transform is a "
             "function, or an instance of a Gluon transform"
         )
-    return _gluon_transform(found) if hasattr(found, "collect_params") else found
+    return _gluon_transform(transform) if hasattr(transform, "collect_params") else transform
 
 
 def _gluon_transform(block: Any) -> Transform:
@@ -256,12 +256,12 @@ def _transform(
 ) -> None:
     """Fill one row with what the user's transform makes of it. Raises TransformFailed that names ``where``."""
     changed, label = _call_transform(image, out.labels[row].copy(), rng, where, decoding)
-    for what, given, row_of in (("an image", changed, out.images), ("a label", label, out.labels)):
-        if given.shape != row_of.shape[1:] or given.dtype != row_of.dtype:
+    for what, returned, due in (("an image", changed, out.images), ("a label", label, out.labels)):
+        if returned.shape != due.shape[1:] or returned.dtype != due.dtype:
             channels, height, width = decoding.pixels.shape
             raise TransformFailed(
-                f"{where}: the transform {decoding.transform} returned {what} of {given.dtype} {given.shape}, where "
-                f"{row_of.dtype} {row_of.shape[1:]} is due: images are uint8 {(height, width, channels)} or float32 "
+                f"{where}: the transform {decoding.transform} returned {what} of {returned.dtype} {returned.shape}, "
+                f"where {due.dtype} {due.shape[1:]} is due: images are uint8 {(height, width, channels)} or float32 "
                 f"{(channels, height, width)} (see data.image_shape), the same for every record"
             )
     out.images[row], out.labels[row] = changed, label
@@ -276,9 +276,9 @@ def _call_transform(
 ) -> tuple[NDArray[Any], NDArray[np.float32]]:
     assert decoding.transform is not None
     transform = load_transform(decoding.transform, decoding.directory)
-    whole = decode_full(image, decoding.pixels.shape[0], where, decoding.pixels.exif)
+    pixels = decode_full(image, decoding.pixels.shape[0], where, decoding.pixels.exif)
     try:
-        result = transform(whole, label, rng)
+        result = transform(pixels, label, rng)
         changed, label = result if isinstance(result, tuple) else (result, label)
         return np.asarray(changed), np.atleast_1d(np.asarray(label, np.float32))
     except Exception as error:

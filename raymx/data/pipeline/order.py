@@ -6,7 +6,7 @@
         rows = plan.worker_rows(order, start, rank)   # ids, weights
 
 The order depends on (seed, epoch) alone. A step takes the next ``global_batch_size`` records of it and splits them over
-the workers, so the global batches are the same whatever the number of workers. A place in an epoch is a count of
+the workers, so the global batches are the same whatever the number of workers. A position in an epoch is a count of
 records, so a run may stop after any step and go on from there with another number of workers, another batch or both.
 Every worker has the same number of rows at every step: what is missing is filled with records of that global batch at
 weight 0.
@@ -70,8 +70,8 @@ def epoch_order(num_records: int, shuffle: Shuffle, epoch: int) -> NDArray[np.in
     words = np.random.Philox(np.random.SeedSequence((shuffle.seed, epoch)))
     if shuffle.order == "global":
         return in_files[_ranked(words.random_raw(num_records))]
-    place_of_chunk = words.random_raw(-(-num_records // shuffle.chunk_records))
-    chunks_shuffled = _ranked(place_of_chunk[in_files // shuffle.chunk_records])
+    rank_of_chunk = words.random_raw(-(-num_records // shuffle.chunk_records))
+    chunks_shuffled = _ranked(rank_of_chunk[in_files // shuffle.chunk_records])
     windows = in_files // shuffle.window_records
     return chunks_shuffled[np.lexsort((words.random_raw(num_records), windows))]
 
@@ -145,8 +145,8 @@ def all_rows(ids: NDArray[np.int64], rows: int) -> Iterator[Rows]:
     """``ids`` in their order, in batches of the static shape ``rows``: one worker's, which counts for itself."""
     if rows < 1:
         raise ValueError(f"rows is {rows}; it must be at least 1")
-    parts = (ids[at : at + rows] for at in range(0, len(ids), rows))
-    return (_padded(part, part, rows, len(part)) for part in parts)
+    cuts = (ids[at : at + rows] for at in range(0, len(ids), rows))
+    return (_padded(cut, cut, rows, len(cut)) for cut in cuts)
 
 
 def validation_rows(num_records: int, *, rows: int, num_workers: int, rank: int) -> Iterator[Rows]:

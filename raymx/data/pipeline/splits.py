@@ -1,7 +1,7 @@
-"""The sets of an experiment as one worker sees them: their records, and how these become rows of a batch.
+"""The splits of an experiment as one worker sees them: their records, and how these become rows of a batch.
 
-    sets = Splits(experiment, opened)
-    sets.records("train"), sets.decoding("train"), sets.label_width, sets.floats
+    splits = Splits(experiment, opened)
+    splits.records("train"), splits.decoding("train"), splits.label_width, splits.floats
 
 No Ray and no mxnet, but for what a transform of the user's imports.
 """
@@ -28,63 +28,63 @@ class Splits:
     """``train`` and, where the experiment has them, ``validation`` records. Each is opened when first asked for."""
 
     def __init__(self, experiment: Experiment, opened: Callable[[RecordSet], None]) -> None:
-        """``opened`` is told of each set once."""
+        """``opened`` is told of each split once."""
         self._experiment, self._when_opened = experiment, opened
         self._records: dict[str, RecordSet] = {}
         self._decodings: dict[str, Decoding] = {}
 
     @property
     def names(self) -> list[str]:
-        """The names of the sets that the experiment has."""
-        return [which for which in ("train", "validation") if getattr(self._experiment.data, which)]
+        """The names of the splits that the experiment has."""
+        return [split for split in ("train", "validation") if getattr(self._experiment.data, split)]
 
-    def records(self, which: str) -> RecordSet:
+    def records(self, split: str) -> RecordSet:
         """The ``train`` or the ``validation`` records. Raises DataError when they cannot be had."""
-        if which not in self._records:
+        if split not in self._records:
             data = self._experiment.data
-            paths = getattr(data, which)
+            paths = getattr(data, split)
             if not paths:
-                raise DataError(f"data.{which} is not set; name a .rec file")
+                raise DataError(f"data.{split} is not set; name a .rec file")
             paths = [paths] if isinstance(paths, str) else paths
             records = RecordSet.open([self._experiment.resolve(path) for path in paths], data.on_bad_record)
             self._when_opened(records)
-            self._records[which] = records
-        return self._records[which]
+            self._records[split] = records
+        return self._records[split]
 
     def fingerprint(self) -> list[tuple[str, str]]:
         """(file name, digest) of every file: equal wherever the data are. The folder may differ between nodes."""
         return [
             (os.path.basename(path), digest)
-            for which in self.names
-            for path, digest in self.records(which).fingerprint().items()
+            for split in self.names
+            for path, digest in self.records(split).fingerprint().items()
         ]
 
     @cached_property
     def label_width(self) -> int:
         """Labels a record: ``data.label_width``, or for ``auto`` the most that any record has."""
         width = self._experiment.data.label_width
-        return width if width != "auto" else max(1, *(self.records(which).max_label_width() for which in self.names))
+        return width if width != "auto" else max(1, *(self.records(split).max_label_width() for split in self.names))
 
     @cached_property
     def floats(self) -> bool:
         """Whether images are float32 (C, H, W) of the user's transforms, and not uint8 (H, W, C)."""
-        found = {which: self._try_transform(which) for which in self.names}
-        if len(set(found.values())) > 1:
+        floats = {split: self._try_transform(split) for split in self.names}
+        if len(set(floats.values())) > 1:
             raise DataError(
                 "data.transform and data.validation_transform must agree: one makes float32 images, the "
                 "other uint8 ones (raymx's own makes uint8): set both, or have both return uint8"
             )
-        return found["train"]
+        return floats["train"]
 
-    def decoding(self, which: str) -> Decoding:
-        """How records of a set are decoded."""
-        if which not in self._decodings:
-            self._decodings[which] = replace(self._trial_decoding(which), floats=self.floats)
-        return self._decodings[which]
+    def decoding(self, split: str) -> Decoding:
+        """How records of a split are decoded."""
+        if split not in self._decodings:
+            self._decodings[split] = replace(self._decoding_but_floats(split), floats=self.floats)
+        return self._decodings[split]
 
-    def _trial_decoding(self, which: str) -> Decoding:
+    def _decoding_but_floats(self, split: str) -> Decoding:
         """All but ``floats``, which is found with it."""
-        data, training = self._experiment.data, which == "train"
+        data, training = self._experiment.data, split == "train"
         return Decoding(
             Pixels(data.image_shape, data.resize, data.exif, data.augment if training else None),
             self.label_width,
@@ -95,9 +95,9 @@ class Splits:
             directory=self._experiment.directory,
         )
 
-    def _try_transform(self, which: str) -> bool:
+    def _try_transform(self, split: str) -> bool:
         """Whether its images are float32, by the first record that can be used."""
-        decoding, records = self._trial_decoding(which), self.records(which)
+        decoding, records = self._decoding_but_floats(split), self.records(split)
         if decoding.transform is None:
             return False
         for record in range(records.num_records):

@@ -97,10 +97,10 @@ def batches(
         blocks = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
     rows_read = _rows_of(blocks)
     try:
-        for part in plan:
+        for planned in plan:
             with _own_errors():
                 row = next(rows_read, None)
-            yield _batch(row, part, decoding)
+            yield _batch(row, planned, decoding)
     finally:
         blocks.close()
 
@@ -112,9 +112,9 @@ def _rows_of(blocks: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
             yield from (piece.slice(row, 1) for row in range(piece.num_rows))
 
 
-def _batch(row: pa.RecordBatch | None, part: Rows, decoding: Decoding) -> Batch:
+def _batch(row: pa.RecordBatch | None, planned: Rows, decoding: Decoding) -> Batch:
     """Give a row of the stream back its shape and what arithmetic knows of it."""
-    count = len(part.ids)
+    count = len(planned.ids)
     if row is None or row["rows"][0].as_py() != count:
         got = "the end" if row is None else f"{row['rows'][0].as_py()} rows"
         raise DataError(f"the data stream gave {got} where a batch of {count} rows was due; please report this")
@@ -123,7 +123,7 @@ def _batch(row: pa.RecordBatch | None, part: Rows, decoding: Decoding) -> Batch:
     )
     bad = [BadRecord(**record) for record in json.loads(row["bad"][0].as_py())]
     decoded = Decoded(images.reshape(count, *decoding.image_shape), labels.reshape(count, -1), mirror, usable, bad)
-    return Batch.of(decoded, part)
+    return Batch.of(decoded, planned)
 
 
 def _arrays(decoding: Decoding) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class RecordDatasource(Datasource):  # type: ignore[misc]  # Ray is not typed
         return "RecordIO"
 
     def estimate_inmemory_data_size(self) -> int:
-        return sum(len(part.ids) for part in self._plan) * self._decoding.row_bytes
+        return sum(len(rows.ids) for rows in self._plan) * self._decoding.row_bytes
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
@@ -171,19 +171,19 @@ class RecordDatasource(Datasource):  # type: ignore[misc]  # Ray is not typed
 
     def _read_task(self, run: list[Rows], row_limit: int | None) -> ReadTask:
         # Only what this task needs travels: its own offsets, not the index.
-        places = [RecordLocations(part.ids, *self._records.locate(part.ids), part.epoch) for part in run]
+        locations = [RecordLocations(rows.ids, *self._records.locate(rows.ids), rows.epoch) for rows in run]
         paths, decoding = self._records.paths, self._decoding
-        size = sum(len(part.ids) for part in run) * decoding.row_bytes
+        size = sum(len(rows.ids) for rows in run) * decoding.row_bytes
         metadata = BlockMetadata(num_rows=len(run), size_bytes=size, exec_stats=None, input_files=None)
-        return ReadTask(lambda: _decode_run(paths, places, decoding), metadata, None, row_limit)
+        return ReadTask(lambda: _decode_run(paths, locations, decoding), metadata, None, row_limit)
 
 
-def _decode_run(paths: tuple[str, ...], places: list[RecordLocations], decoding: Decoding) -> Iterator[pa.Table]:
+def _decode_run(paths: tuple[str, ...], locations: list[RecordLocations], decoding: Decoding) -> Iterator[pa.Table]:
     """One single-row block a batch: its rows, the bytes of its arrays, and its bad records as JSON."""
     cv2.setNumThreads(1)  # this task has been given CPUs by Ray; OpenCV would take all of the machine's
     cv2.setLogLevel(0)  # what fails is raised
     try:
-        for batch in decode_batches(paths, places, decoding):
+        for batch in decode_batches(paths, locations, decoding):
             arrays = {name: getattr(batch, name) for name in _arrays(decoding)}
             yield pa.table(
                 {
@@ -206,7 +206,7 @@ def _cell(array: NDArray[Any]) -> pa.Array:
 
 
 def _own_bundle(placement_group: PlacementGroup | None, bundle_index: int) -> PlacementGroupSchedulingStrategy | None:
-    """The only place that says where read tasks run.
+    """Where read tasks run: nothing else says it.
 
     In a cluster whose CPUs are all reserved, tasks outside the worker's own bundle would wait for ever. Ray announces
     that read_datasource() will not take this in 2.64; then the placement groups must leave CPUs free for tasks without.
@@ -282,10 +282,10 @@ def _own_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = _data_error(error)
-        if found is None:
+        data_error = _data_error(error)
+        if data_error is None:
             raise
-        raise found from None
+        raise data_error from None
 
 
 def _data_error(error: BaseException | None) -> DataError | None:

@@ -1,6 +1,6 @@
 """The first batches of a worker's life, which it decodes itself: a stream's first one comes seconds later.
 
-    count, batches = decode_head(records, rows, decoding)
+    count, batches = warm_up(records, rows, decoding)
 
 Bitwise what a stream gives. Each batch is decoded when it is asked for, in the thread that asks. No Ray here.
 """
@@ -14,19 +14,18 @@ from contextlib import contextmanager
 
 import cv2
 
-from raymx.data.pipeline.batch import Batch
+from raymx.data.pipeline.batch import Batch, Stream
 from raymx.data.pipeline.decoding import Decoding, RecordLocations, decode_batches
 from raymx.data.pipeline.order import Rows
-from raymx.data.pipeline.prefetch import Stream
 from raymx.data.recordio.record_set import RecordSet
 
 # While a worker decodes, it does not train: so its batches take no longer in all than a stream takes to start, which is
 # one second where Ray Data is imported and processes of read tasks are there, and several where not.
-HEAD_S = 0.8
+WARMUP_S = 0.8
 
 
-def decode_head(records: RecordSet, rows: Iterable[Rows], decoding: Decoding) -> tuple[int, Iterator[Batch]]:
-    """How many of ``rows`` this process should decode, and their batches: as many as take about HEAD_S together.
+def warm_up(records: RecordSet, rows: Iterable[Rows], decoding: Decoding) -> tuple[int, Iterator[Batch]]:
+    """How many of ``rows`` this process should decode, and their batches: as many as take about WARMUP_S together.
 
     The first one, whatever it takes, is decoded at once, since its time is the measure for the others. There may be
     fewer rows than that count. Raises DataError as a stream does.
@@ -34,22 +33,22 @@ def decode_head(records: RecordSet, rows: Iterable[Rows], decoding: Decoding) ->
     batches = decode_here(records, rows, decoding)
     began = time.monotonic()
     first = list(itertools.islice(batches, 1))
-    count = head_batches(time.monotonic() - began)
+    count = warmup_batches(time.monotonic() - began)
     return count, itertools.chain(first, itertools.islice(batches, count - 1))
 
 
-def head_batches(first_s: float) -> int:
-    """How many batches the head has when its first one took ``first_s`` seconds."""
-    return max(1, int(HEAD_S / max(first_s, 1e-6)))
+def warmup_batches(first_s: float) -> int:
+    """How many batches are decoded here when the first one took ``first_s`` seconds."""
+    return max(1, int(WARMUP_S / max(first_s, 1e-6)))
 
 
 def decode_here(records: RecordSet, rows: Iterable[Rows], decoding: Decoding) -> Stream:
     """One batch for each of ``rows``."""
-    for part in rows:
-        places = RecordLocations(part.ids, *records.locate(part.ids), part.epoch)
+    for batch in rows:
+        locations = RecordLocations(batch.ids, *records.locate(batch.ids), batch.epoch)
         with _modest_opencv():
-            (decoded,) = decode_batches(records.paths, [places], decoding)
-        yield Batch.of(decoded, part)
+            (decoded,) = decode_batches(records.paths, [locations], decoding)
+        yield Batch.of(decoded, batch)
 
 
 @contextmanager

@@ -128,16 +128,16 @@ def _with_keys(found: FileIndex, keys: NDArray[np.int64], offsets: NDArray[np.in
 def _by_lines(path: str, keys: NDArray[np.int64], offsets: NDArray[np.int64]) -> FileIndex:
     with open_reader(path) as reader:
         order = _order(offsets, reader.size)
-        places = np.append(offsets[order], reader.size)
+        edges = np.append(offsets[order], reader.size)
         rows = np.unique(np.linspace(0, len(order) - 1, SAMPLE).astype(np.int64)) if len(order) else order
 
         def check(row: int) -> str | None:
-            return _sample_problem(reader, row, order, places)
+            return _sample_problem(reader, row, order, edges)
 
         for problem in map_ahead(check, rows.tolist()) if is_uri(path) else map(check, rows.tolist()):
             if problem is not None:
                 raise _Stale(problem)
-        return FileIndex(path, reader.size, places[:-1], np.diff(places), keys[order])
+        return FileIndex(path, reader.size, edges[:-1], np.diff(edges), keys[order])
 
 
 def _order(offsets: NDArray[np.int64], file_bytes: int) -> NDArray[np.int64]:
@@ -155,9 +155,9 @@ def _order(offsets: NDArray[np.int64], file_bytes: int) -> NDArray[np.int64]:
     return order
 
 
-def _sample_problem(reader: Reader, row: int, order: NDArray[np.int64], places: NDArray[np.int64]) -> str | None:
-    """What is wrong with the record of a row; ``places`` are the offsets, sorted, and the file's size."""
-    offset, behind = int(places[row]), int(places[row + 1])
+def _sample_problem(reader: Reader, row: int, order: NDArray[np.int64], edges: NDArray[np.int64]) -> str | None:
+    """What is wrong with the record of a row; ``edges`` are the offsets, sorted, and the file's size."""
+    offset, behind = int(edges[row]), int(edges[row + 1])
     try:
         end = record_end(reader.read_at, offset, reader.path, reader.size)
     except DamagedRecord as error:

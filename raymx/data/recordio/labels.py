@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from raymx.data.recordio.framing import LENGTH_BITS, MAGIC, MAX_PART_BYTES, PART, DamagedRecord, payload_of
+from raymx.data.recordio.framing import FRAME_HEADER, LENGTH_BITS, MAGIC, MAX_FRAME_BYTES, DamagedRecord, payload_of
 from raymx.data.recordio.load import map_file
 from raymx.data.recordio.reading import Range, ranges
 from raymx.storage import is_uri, map_ahead, open_reader
 
 _HEADER_BYTES = 24  # of a payload: flag, label, id, id2; the labels follow
-_HEAD_BYTES = PART.size + 4  # magic, length, flag
+_FIRST_BYTES = FRAME_HEADER.size + 4  # magic, length, flag
 _URI_GAP_BYTES = 1 << 16  # records this near each other are read together rather than by a request each
 
 
@@ -23,43 +23,42 @@ def label_widths(path: str, offsets: NDArray[np.int64], sizes: NDArray[np.int64]
     A record that is damaged or too short for the labels that it announces is left out. Raises DataError when the file
     cannot be read.
     """
-    heads = _heads(path, offsets, sizes)
-    magic, words, flags = heads.T
-    room = sizes - PART.size - _HEADER_BYTES
-    usable = (magic == MAGIC) & (words & MAX_PART_BYTES >= 4) & (room >= 4 * flags.astype(np.int64))
+    magic, words, flags = _first_words(path, offsets).T
+    room = sizes - FRAME_HEADER.size - _HEADER_BYTES
+    usable = (magic == MAGIC) & (words & MAX_FRAME_BYTES >= 4) & (room >= 4 * flags.astype(np.int64))
     widths, counts = np.unique(np.maximum(flags[usable], 1), return_counts=True)
     found: dict[int, int] = dict(zip(widths.tolist(), counts.tolist(), strict=True))
-    # A flag of which a part of several holds less than 4 bytes, the magic itself or what precedes one, is rare.
-    cut = np.flatnonzero((magic == MAGIC) & (words >> LENGTH_BITS > 0) & (words & MAX_PART_BYTES < 4))
+    # A flag of which a frame of several holds less than 4 bytes, the magic itself or what precedes one, is rare.
+    cut = np.flatnonzero((magic == MAGIC) & (words >> LENGTH_BITS > 0) & (words & MAX_FRAME_BYTES < 4))
     for width in _widths_of_cut(path, offsets[cut], sizes[cut]):
         found[width] = found.get(width, 0) + 1
     return found
 
 
-def _heads(path: str, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint32]:
+def _first_words(path: str, offsets: NDArray[np.int64]) -> NDArray[np.uint32]:
     """uint32 (rows, 3): magic, length word and flag; of an empty payload at the end of a file the flag is any."""
     if is_uri(path):
-        return _uri_heads(path, offsets)
+        return _uri_first_words(path, offsets)
     view = map_file(path)
     words = np.frombuffer(view, "<u4", len(view) // 4)
-    places = (offsets // 4)[:, None] + np.arange(3)
+    numbers = (offsets // 4)[:, None] + np.arange(3)
     if not len(words):
         return np.zeros((len(offsets), 3), np.uint32)
-    return np.asarray(words[np.minimum(places, len(words) - 1)])
+    return np.asarray(words[np.minimum(numbers, len(words) - 1)])
 
 
-def _uri_heads(path: str, offsets: NDArray[np.int64]) -> NDArray[np.uint32]:
-    heads = np.zeros((len(offsets), _HEAD_BYTES), np.uint8)
+def _uri_first_words(path: str, offsets: NDArray[np.int64]) -> NDArray[np.uint32]:
+    first = np.zeros((len(offsets), _FIRST_BYTES), np.uint8)
     with open_reader(path) as reader:
 
-        def read(part: Range) -> tuple[Range, bytes]:
-            return part, reader.read_at(part.start, part.count)
+        def read(one: Range) -> tuple[Range, bytes]:
+            return one, reader.read_at(one.start, one.count)
 
-        for part, data in map_ahead(read, ranges(offsets, np.full(len(offsets), _HEAD_BYTES), _URI_GAP_BYTES)):
-            rows = np.array(part.rows)
-            found = np.frombuffer(data.ljust(part.count, b"\0"), np.uint8)
-            heads[rows] = found[(offsets[rows] - part.start)[:, None] + np.arange(_HEAD_BYTES)]
-    return heads.view("<u4")
+        for one, data in map_ahead(read, ranges(offsets, np.full(len(offsets), _FIRST_BYTES), _URI_GAP_BYTES)):
+            rows = np.array(one.rows)
+            read_bytes = np.frombuffer(data.ljust(one.count, b"\0"), np.uint8)
+            first[rows] = read_bytes[(offsets[rows] - one.start)[:, None] + np.arange(_FIRST_BYTES)]
+    return first.view("<u4")
 
 
 def _widths_of_cut(path: str, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[int]:

@@ -32,14 +32,14 @@ def map_file(path: str) -> memoryview:
 def open_load(path: str) -> Iterator[tuple[Load, int]]:
     """How to get at the bytes of a file, and how many it has."""
     if is_uri(path):
-        with open_reader(path) as reader, closing(_Ahead(reader)) as ahead:
+        with open_reader(path) as reader, closing(_BlocksAhead(reader)) as ahead:
             yield ahead.load, reader.size
     else:
         buffer = map_file(path)
         yield (lambda offset, count: buffer[offset : offset + count]), len(buffer)
 
 
-class _Ahead:
+class _BlocksAhead:
     """Reads that mostly go forward, made of whole blocks that threads fetch ahead: never a request a record."""
 
     def __init__(self, reader: Reader) -> None:

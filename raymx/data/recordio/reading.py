@@ -1,4 +1,4 @@
-"""Read many records: by their places in any order, or a whole local file in its own.
+"""Read many records: by their locations in any order, or a whole local file in its own.
 
 with open_reader(path) as reader:
     for payload in read_payloads(reader, index.offsets[ids], index.sizes[ids]): ...
@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from raymx.data.recordio.framing import LENGTH_BITS, PART, DamagedRecord, payload_of
+from raymx.data.recordio.framing import FRAME_HEADER, LENGTH_BITS, DamagedRecord, payload_of
 from raymx.data.recordio.load import map_file
 from raymx.data.recordio.scan import record_spans
 from raymx.storage import URI_THREADS, Reader, is_uri
@@ -66,16 +66,16 @@ def read_payloads(
 ) -> Iterator[Payload | DamagedRecord]:
     """The payloads of records at ``offsets`` that take ``sizes`` bytes on disk, in the order asked for.
 
-    A payload is bytes, or a view of a larger read. In the place of a damaged record stands its DamagedRecord, not
+    A payload is bytes, or a view of a larger read. For a damaged record its DamagedRecord is yielded, not
     raised. A file that cannot be read is a DataError, raised. URIs are read by threads, up to two windows ahead.
     """
     if is_uri(reader.path):
         yield from _read_ahead(reader, offsets, sizes, max_gap_bytes)
         return
     for rows in _windows(sizes):
-        parts = ranges(offsets[rows], sizes[rows], max_gap_bytes, _LOCAL_BYTES)
-        gets: list[_Get] = [partial(reader.read_at, part.start, part.count) for part in parts]
-        yield from _payloads(reader.path, offsets[rows], sizes[rows], parts, gets)
+        reads = ranges(offsets[rows], sizes[rows], max_gap_bytes, _LOCAL_BYTES)
+        gets: list[_Get] = [partial(reader.read_at, read.start, read.count) for read in reads]
+        yield from _payloads(reader.path, offsets[rows], sizes[rows], reads, gets)
 
 
 def _read_ahead(
@@ -86,9 +86,9 @@ def _read_ahead(
         stack.callback(pool.shutdown, cancel_futures=True)
 
         def begin(rows: slice) -> Iterator[Payload | DamagedRecord]:
-            parts = ranges(offsets[rows], sizes[rows], max_gap_bytes)
-            gets: list[_Get] = [pool.submit(reader.read_at, part.start, part.count).result for part in parts]
-            return _payloads(reader.path, offsets[rows], sizes[rows], parts, gets)
+            reads = ranges(offsets[rows], sizes[rows], max_gap_bytes)
+            gets: list[_Get] = [pool.submit(reader.read_at, read.start, read.count).result for read in reads]
+            return _payloads(reader.path, offsets[rows], sizes[rows], reads, gets)
 
         waiting: list[Iterator[Payload | DamagedRecord]] = []
         for rows in _windows(sizes):
@@ -110,18 +110,18 @@ def _payloads(
     path: str,
     offsets: NDArray[np.int64],
     sizes: NDArray[np.int64],
-    parts: list[Range],
+    reads: list[Range],
     gets: list[_Get],
 ) -> Iterator[Payload | DamagedRecord]:
     """The payloads of one window. A read is made when its first record is due, and kept until its last one is."""
-    by_row = {row: at for at, part in enumerate(parts) for row in part.rows}
-    left = [len(part.rows) for part in parts]
+    by_row = {row: at for at, read in enumerate(reads) for row in read.rows}
+    left = [len(read.rows) for read in reads]
     loaded: dict[int, memoryview] = {}
     for row, (offset, size) in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True)):
         at = by_row[row]
         if at not in loaded:
             loaded[at] = memoryview(gets[at]())
-        start = offset - parts[at].start
+        start = offset - reads[at].start
         record = loaded[at][start : start + size]
         left[at] -= 1
         if not left[at]:
@@ -138,7 +138,7 @@ def _payload_or_error(record: memoryview, offset: int, path: str, size: int) -> 
 
 
 def iter_payloads(path: str) -> Iterator[Payload]:
-    """All payloads of a local file, in file order: views of the mapped file, or bytes for records of several parts.
+    """All payloads of a local file, in file order: views of the mapped file, or bytes for records of several frames.
 
     A view may be kept for as long as it is needed; it keeps the file mapped. Raises DamagedRecord where the file is
     damaged or cut, after the records before, and DataError when it cannot be read.
@@ -147,9 +147,9 @@ def iter_payloads(path: str) -> Iterator[Payload]:
     words = np.frombuffer(view, "<u4", len(view) // 4)
     for offsets, ends in record_spans(lambda offset, count: view[offset : offset + count], len(view), path):
         lengths = words[offsets // 4 + 1]
-        starts = (offsets + PART.size).tolist()
+        starts = (offsets + FRAME_HEADER.size).tolist()
         if not (lengths >> LENGTH_BITS).any():
-            for start, end in zip(starts, (offsets + PART.size + lengths).tolist(), strict=True):
+            for start, end in zip(starts, (offsets + FRAME_HEADER.size + lengths).tolist(), strict=True):
                 yield view[start:end]
             continue
         for start, end in zip(offsets.tolist(), ends.tolist(), strict=True):

@@ -7,8 +7,8 @@
         record = unpack(read_payload(reader, int(index.offsets[0])))
 
 A payload made by MXNet's im2rec is a header (struct ``IfQQ``: flag, label, id, id2), then ``flag`` float32 labels, then
-the image file's bytes. No Ray and no MXNet here. ``parts`` has the bytes of a record on disk, ``scan`` finds all
-records of a file, ``index`` knows ``.idx`` files, ``reading`` reads many records.
+the image file's bytes. No Ray and no MXNet here. `framing` has the bytes of a record on disk, `scan` finds all records
+of a file, `index` knows ``.idx`` files, `reading` reads many records.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from raymx.data.recordio.framing import (
     FIRST,
+    FRAME_HEADER,
     LAST,
     LENGTH_BITS,
     MAGIC,
     MAGIC_BYTES,
-    MAX_PART_BYTES,
+    MAX_FRAME_BYTES,
     MIDDLE,
-    PART,
     WHOLE,
     DamagedRecord,
     damaged,
@@ -46,7 +46,7 @@ from raymx.storage import errors_name, open_output
 
 __all__ = [
     "MAGIC",
-    "MAX_PART_BYTES",
+    "MAX_FRAME_BYTES",
     "DamagedRecord",
     "FileIndex",
     "Problem",
@@ -100,12 +100,12 @@ class RecordIOWriter:
         """
         offset = self._offset
         with errors_name(self._path, "written"):
-            for flag, part in _parts_of(payload):
-                if len(part) > MAX_PART_BYTES:
-                    raise damaged(self._path, offset, f"{len(part)} bytes; a part holds at most {MAX_PART_BYTES}")
-                pad = bytes(-len(part) % 4)
-                self._file.write(PART.pack(MAGIC, flag << LENGTH_BITS | len(part)) + part + pad)
-                self._offset += PART.size + len(part) + len(pad)
+            for flag, data in _frames_of(payload):
+                if len(data) > MAX_FRAME_BYTES:
+                    raise damaged(self._path, offset, f"{len(data)} bytes; a part holds at most {MAX_FRAME_BYTES}")
+                pad = bytes(-len(data) % 4)
+                self._file.write(FRAME_HEADER.pack(MAGIC, flag << LENGTH_BITS | len(data)) + data + pad)
+                self._offset += FRAME_HEADER.size + len(data) + len(pad)
             if self._index is not None:
                 self._index.write(f"{self._count if key is None else key}\t{offset}\n".encode())
         self._count += 1
@@ -124,8 +124,8 @@ class RecordIOWriter:
         self._files.__exit__(kind, error, trace)
 
 
-def _parts_of(payload: bytes) -> Iterator[tuple[int, bytes]]:
-    """(continuation flag, bytes) of each part of a payload, cut at magics that stand at a multiple of 4."""
+def _frames_of(payload: bytes) -> Iterator[tuple[int, bytes]]:
+    """(continuation flag, bytes) of each frame of a payload, cut at magics that stand at a multiple of 4."""
     start = 0
     at = payload.find(MAGIC_BYTES)
     while at >= 0:

@@ -24,7 +24,7 @@ from raymx.errors import DataError
 from raymx.storage import expand, is_uri, map_ahead, open_reader
 
 SAMPLE = 64  # records whose bytes tell one file from another of the same name
-SAMPLE_BYTES = 64  # of each: the part's header, the record's header and the beginning of what follows
+SAMPLE_BYTES = 64  # of each: the frame's header, the record's header and the beginning of what follows
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -44,7 +44,7 @@ class RecordSet:
 
     @classmethod
     def open(cls, paths: Sequence[str | os.PathLike[str]], on_bad_record: OnBad = "fail") -> RecordSet:
-        """Index files, patterns, folders and URIs; see ``files.expand`` for what they stand for.
+        """Index files, patterns, folders and URIs; see `raymx.storage.expand` for what they stand for.
 
         Raises DataError for a file that is missing and, with ``"fail"``, for one that is damaged or empty; with
         ``"skip"`` that is a problem, and only a set without any record is an error.
@@ -85,7 +85,7 @@ class RecordSet:
         return np.searchsorted(self.starts, ids, side="right") - 1, self.offsets[ids], self.sizes[ids]
 
     def fingerprint(self) -> dict[str, str]:
-        """By path, a hex digest of the file's size, its record places and the first bytes of some of its records.
+        """By path, a hex digest of the file's size, its records' offsets and the first bytes of some of its records.
 
         Cheap, and it differs between two machines whose files of one name were written from different data. Bytes that
         are not looked at may still differ. Raises DataError when a file cannot be read.
@@ -123,11 +123,11 @@ class RecordSet:
         rows = np.unique(np.linspace(0, len(offsets) - 1, SAMPLE).astype(np.int64))[: len(offsets)].tolist()
         with open_reader(self.paths[file]) as reader:
 
-            def head(row: int) -> bytes:
+            def first_bytes(row: int) -> bytes:
                 return reader.read_at(int(offsets[row]), min(SAMPLE_BYTES, int(sizes[row])))
 
-            for found in map_ahead(head, rows) if is_uri(reader.path) else map(head, rows):
-                digest.update(found)
+            for data in map_ahead(first_bytes, rows) if is_uri(reader.path) else map(first_bytes, rows):
+                digest.update(data)
         return digest.hexdigest()
 
 

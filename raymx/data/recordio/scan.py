@@ -3,7 +3,7 @@
     index = scan("train.rec", on_bad="skip")
     index.offsets, index.sizes, index.problems
 
-Small records: all magic words of a block are found with NumPy, and the parts that begin there must follow each other
+Small records: all magic words of a block are found with NumPy, and the frames that begin there must follow each other
 without a gap. Large records: from header to header, which touches a page each. What the first way finds odd, the second
 one looks at again, so that both give the same records and the same words for what is wrong.
 """
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from raymx.data.recordio.framing import (
     FIRST,
+    FRAME_HEADER,
     LAST,
     LENGTH_BITS,
     MAGIC,
     MAGIC_BYTES,
-    MAX_PART_BYTES,
-    PART,
+    MAX_FRAME_BYTES,
     WHOLE,
     DamagedRecord,
     record_end,
@@ -42,7 +42,7 @@ Spans = tuple[NDArray[np.int64], NDArray[np.int64]]  # int64 (records,) each: by
 
 @dataclass(frozen=True)
 class Problem:
-    """A place of a file that was skipped."""
+    """Bytes of a file that were skipped."""
 
     offset: int  # byte
     reason: str
@@ -54,8 +54,8 @@ class FileIndex:
 
     path: str
     file_bytes: int
-    offsets: NDArray[np.int64]  # int64 (records,): byte offset of the record's first part
-    sizes: NDArray[np.int64]  # int64 (records,): bytes on disk, all parts with their headers and padding
+    offsets: NDArray[np.int64]  # int64 (records,): byte offset of the record's first frame
+    sizes: NDArray[np.int64]  # int64 (records,): bytes on disk, all frames with their padding
     keys: NDArray[np.int64] | None = None  # int64 (records,): from the .idx
     problems: tuple[Problem, ...] = ()
 
@@ -67,7 +67,7 @@ def scan(path: str, on_bad: OnBad = "fail") -> FileIndex:
     """Index every logical record of a file, local or by URI, without its .idx.
 
     ``on_bad="fail"``: the first damaged or cut record is a DamagedRecord with offset and reason. ``"skip"``: it becomes
-    a problem, and the scan goes on at the next place where a whole record begins. A record is dropped with the damage
+    a problem, and the scan goes on at the next offset where a whole record begins. A record is dropped with the damage
     behind it when its own length may be what is wrong. Raises DataError when the file cannot be read.
     """
     path = str(path)
@@ -144,8 +144,8 @@ def _block_records(block: bytes | memoryview, start: int, file_bytes: int) -> Sp
     words = np.frombuffer(block, "<u4", len(block) // 4)
     headers = np.flatnonzero(words[:-1] == MAGIC)
     at = start + 4 * headers.astype(np.int64)
-    flags, lengths = words[headers + 1] >> LENGTH_BITS, (words[headers + 1] & MAX_PART_BYTES).astype(np.int64)
-    ends = at + PART.size + (lengths + 3 & ~3)
+    flags, lengths = words[headers + 1] >> LENGTH_BITS, (words[headers + 1] & MAX_FRAME_BYTES).astype(np.int64)
+    ends = at + FRAME_HEADER.size + (lengths + 3 & ~3)
     begins = flags <= FIRST
     closes = (flags == WHOLE) | (flags == LAST)
     good = (at == np.append(start, ends[:-1])) & (ends <= file_bytes) & (flags <= LAST)
@@ -198,11 +198,11 @@ def _damage(
 
 
 def _only_the_magic_is_wrong(load: Load, start: int, file_bytes: int) -> bool:
-    header = bytes(load(start, PART.size))
-    if len(header) < PART.size:
+    header = bytes(load(start, FRAME_HEADER.size))
+    if len(header) < FRAME_HEADER.size:
         return False
-    length = PART.unpack(header)[1] & MAX_PART_BYTES
-    end = start + PART.size + length + -length % 4
+    length = FRAME_HEADER.unpack(header)[1] & MAX_FRAME_BYTES
+    end = start + FRAME_HEADER.size + length + -length % 4
     return end == file_bytes or bytes(load(end, 4)) == MAGIC_BYTES
 
 

@@ -49,7 +49,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _PART = re.compile(r"part-\d{5,}\.(rec|idx)")  # what is written in a folder
-_Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # as RecordSet.locate gives them
+_Locations = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # as RecordSet.locate gives them
 
 
 def read_recordio(
@@ -134,21 +134,23 @@ class _RecordSource(Datasource):  # type: ignore[misc]  # Ray is not typed
     def _task(self, start: int, stop: int, row_limit: int | None) -> ReadTask:
         # Only what this task needs travels: its own records, not the index.
         numbers = np.arange(start, stop, dtype=np.int64)
-        places, paths, skip_bad = self._records.locate(numbers), self._records.paths, self._skip_bad
+        locations, paths, skip_bad = self._records.locate(numbers), self._records.paths, self._skip_bad
         own = self._records.keys
-        keys = numbers - self._records.starts[places[0]] if own is None else own[numbers]
+        keys = numbers - self._records.starts[locations[0]] if own is None else own[numbers]
         # Ray answers count() with this number, without a look at the records.
         rows = None if skip_bad else stop - start
-        metadata = BlockMetadata(num_rows=rows, size_bytes=int(places[2].sum()), exec_stats=None, input_files=None)
-        return ReadTask(lambda: _read_blocks(paths, keys, places, skip_bad), metadata, _SCHEMA, row_limit)
+        metadata = BlockMetadata(num_rows=rows, size_bytes=int(locations[2].sum()), exec_stats=None, input_files=None)
+        return ReadTask(lambda: _read_blocks(paths, keys, locations, skip_bad), metadata, _SCHEMA, row_limit)
 
 
-def _read_blocks(paths: Sequence[str], keys: NDArray[np.int64], places: _Places, skip_bad: bool) -> Iterator[pa.Table]:
+def _read_blocks(
+    paths: Sequence[str], keys: NDArray[np.int64], locations: _Locations, skip_bad: bool
+) -> Iterator[pa.Table]:
     """Tables of about BLOCK_BYTES; the last one may have no rows."""
     held: list[dict[str, Any]] = []
     size = 0
     try:
-        for row in _read_rows(paths, keys, places, skip_bad):
+        for row in _read_rows(paths, keys, locations, skip_bad):
             held.append(row)
             size += len(row["image"])
             if size >= BLOCK_BYTES:
@@ -160,9 +162,9 @@ def _read_blocks(paths: Sequence[str], keys: NDArray[np.int64], places: _Places,
 
 
 def _read_rows(
-    paths: Sequence[str], keys: NDArray[np.int64], places: _Places, skip_bad: bool
+    paths: Sequence[str], keys: NDArray[np.int64], locations: _Locations, skip_bad: bool
 ) -> Iterator[dict[str, Any]]:
-    of_file, offsets, sizes = places
+    of_file, offsets, sizes = locations
     for file in np.unique(of_file).tolist():
         mine, path = of_file == file, paths[file]
         with storage.open_reader(path) as reader:

@@ -57,7 +57,7 @@ class Listing:
 
 
 def from_folder(source: Path, extensions: Sequence[str] = EXTENSIONS) -> Listing:
-    """All images below ``source``/CLASS/, labelled with the class's place among the sorted folder names.
+    """All images below ``source``/CLASS/, labelled with the class's number among the sorted folder names.
 
     Names that begin with a dot are not looked at. Raises DataError for a folder that cannot be read, or without
     class folders or images.

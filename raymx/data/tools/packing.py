@@ -4,8 +4,8 @@
     pack_listing(listing, Path("data/photos"), split=Split(train=0.9, validation=0.1), images=Images(resize=256))
     pack_arrays(pixels, labels, "data/digits.rec")
 
-All files of one call are written in a hidden folder beside their places, and moved when every one is whole: after an
-error or Ctrl-C nothing is left. Which bytes are written does not depend on the number of processes.
+All files of one call are written in a hidden folder beside them, and moved when every one is whole: after an error or
+Ctrl-C nothing is left. Which bytes are written does not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def pack_listing(
     outputs, unused = listings.plan(listing.entries, split or Split())
     notes = [Path(f"{prefix}{end}") for end in _NOTES]
     ends = (".lst",) if list_only else (".rec", ".idx", ".lst")
-    _check_places(listing, [Path(f"{prefix}{name}{end}") for name in outputs for end in ends] + notes, overwrite)
+    _check_paths(listing, [Path(f"{prefix}{name}{end}") for name in outputs for end in ends] + notes, overwrite)
     packed = Packed(unused=unused, skipped=list(listing.skipped))
     left = iter(reversed(range(len(listing.entries) - unused)))
 
@@ -169,25 +169,25 @@ def _into_place(prefix: Path, notes: Sequence[Path] = ()) -> Iterator[Path]:
         raise DataError(str(error).replace(folder, str(prefix.parent))) from None
 
 
-def _check_places(listing: Listing, places: Sequence[Path], overwrite: bool) -> None:
+def _check_paths(listing: Listing, paths: Sequence[Path], overwrite: bool) -> None:
     """Refuse to write over files, and in any case over the list that is read."""
-    if listing.source.resolve() in (place.resolve() for place in places):
+    if listing.source.resolve() in (path.resolve() for path in paths):
         raise DataError(
             f"{listing.source} is the list to read, and a list of what is packed would get that name "
             f"too; choose another PREFIX, such as {listing.source.with_suffix('')}_packed"
         )
-    _refuse_existing(places, overwrite)
+    _refuse_existing(paths, overwrite)
 
 
-def _refuse_existing(places: Sequence[Path], overwrite: bool) -> None:
-    there = [place for place in places if place.exists()]
+def _refuse_existing(paths: Sequence[Path], overwrite: bool) -> None:
+    there = [path for path in paths if path.exists()]
     if there and not overwrite:
         raise DataError(
             f"{there[0]} exists{f' (and {len(there) - 1} more)' if there[1:] else ''}; give --overwrite "
             "(overwrite=True) to replace it, or another name"
         )
-    if not places[0].parent.is_dir():
-        raise DataError(f"the folder {places[0].parent} does not exist; create it, or name another")
+    if not paths[0].parent.is_dir():
+        raise DataError(f"the folder {paths[0].parent} does not exist; create it, or name another")
 
 
 def _write_records(

@@ -24,7 +24,7 @@ from raymx.data.recordio.record import FileIndex, Problem, read_payloads, scan, 
 from raymx.errors import DataError
 from raymx.storage import exists, open_reader
 
-SHOWN = 20  # broken places that are listed one by one
+SHOWN = 20  # broken records that are listed one by one
 MANY = 4000  # records from which on more processes are worth their start
 _CHUNK = 500  # records that a process looks at before it reports back
 
@@ -133,21 +133,21 @@ def _tallies(index: FileIndex, decode: bool, workers: int) -> Iterator[tuple[int
     """(records, what they hold) of the file's records, some at a time and in order."""
     chunks = [slice(at, at + _CHUNK) for at in range(0, len(index), _CHUNK)]
     look = partial(_look_at, index.path, decode)
-    places = ((index.offsets[chunk], index.sizes[chunk]) for chunk in chunks)
+    locations = ((index.offsets[chunk], index.sizes[chunk]) for chunk in chunks)
     if workers == 1:
-        yield from map(look, places)
+        yield from map(look, locations)
         return
     # Not by fork: threads, such as those that show the progress, may hold locks.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(look, places)
+        yield from pool.map(look, locations)
 
 
-def _look_at(path: str, decode: bool, places: tuple[NDArray[np.int64], NDArray[np.int64]]) -> tuple[int, Tally]:
+def _look_at(path: str, decode: bool, locations: tuple[NDArray[np.int64], NDArray[np.int64]]) -> tuple[int, Tally]:
     """(records, what they hold) of the records at (offsets, sizes)."""
     cv2.setNumThreads(1)  # each process has a CPU of its own
     cv2.setLogLevel(0)  # what fails is reported
     tally = Tally()
-    offsets, sizes = places
+    offsets, sizes = locations
     with open_reader(path) as reader:
         for offset, payload in zip(offsets.tolist(), read_payloads(reader, offsets, sizes), strict=True):
             where = f"{path}, record at byte {offset}"

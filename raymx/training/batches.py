@@ -1,0 +1,158 @@
+"""A worker's batches on its devices, and what is known from giving them out: how far the loop is, and how fast."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from raymx.data.pipeline.batch import Batch, Stream
+from raymx.data.pipeline.decoding import Decoding
+from raymx.data.pipeline.order import Rows
+from raymx.data.pipeline.planning import Share
+from raymx.data.pipeline.worker_data import WorkerData
+from raymx.data.recordio.record_set import RecordSet
+from raymx.experiment import rules
+from raymx.experiment.loading import Experiment
+from raymx.training.ahead import StepsAhead
+from raymx.training.membership import Membership
+from raymx.training.meter import Meter
+from raymx.training.position import LoopPosition
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a batch on one device."""
+
+    inputs: tuple[mx.nd.NDArray, ...]  # what raymx's own net takes (`nets.as_input_net`): images, and flags to mirror
+    labels: mx.nd.NDArray  # float32 (rows,) or (rows, label_width)
+    weights: mx.nd.NDArray  # float32 (rows,): 1 a real record, 0 a row of padding or a bad record
+    scale: mx.nd.NDArray  # float32 (rows,): the gradient of the loss of each row, see WorkerContext.train_batches
+
+    @property
+    def images(self) -> mx.nd.NDArray:
+        """uint8 (rows, H, W, C), mirrored where the augmentation says so; or what a transform of the user's made."""
+        images, *mirror = self.inputs
+        return mx.nd.where(mirror[0], images.flip(axis=2), images) if mirror else images
+
+
+@dataclass(frozen=True)
+class DeviceBatch:
+    """One worker's rows of one step, over its devices."""
+
+    parts: list[Part]
+    samples: int  # real records in it
+
+
+class DeviceBatches:
+    """The batches of one worker in one generation. For the loop's thread, but for ``given`` and ``progress``."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        membership: Membership,
+        devices: Sequence[mx.Context],
+        position: LoopPosition,
+        loss_scale: Callable[[], float],
+    ) -> None:
+        """``loss_scale``: what the losses of the next step are multiplied by."""
+        self._experiment, self._membership, self._devices = experiment, membership, devices
+        self._position, self._loss_scale = position, loss_scale
+        share = Share(membership.rank, membership.num_workers, len(devices))
+        self.data = WorkerData(experiment, share, self._open_stream)
+        self.meter = Meter()
+        self.progress: dict[str, Any] = {}
+        self.given = 0
+        show = self._show_loss if membership.rank == 0 else None
+        self._ahead = StepsAhead(experiment.report.disp_batches, show)
+
+    def train(self, epoch: int) -> Iterator[DeviceBatch]:
+        """The batches of an epoch from where the position is, which goes on with each."""
+        position = self._position
+        position.enter(epoch)
+        position.steps = steps = self.data.plan.steps_from(position.step, position.records)
+        self.seed()
+        for number, batch in enumerate(self._measured(self.data.train(epoch, position.step, position.records))):
+            position.step_done(batch.records_done)  # before the loop has it: its report after it is already past it
+            self.given += 1
+            on_devices = self._on_devices(batch)
+            self._ahead.wait(number)
+            yield on_devices
+            self.meter.step_done(batch.real_local, mx.nd.waitall)
+            self.progress.update(
+                epoch=epoch, step=position.step, steps=steps, samples=self.meter.samples, train_s=self.meter.train_s
+            )
+        position.epoch_done(epoch)
+
+    def validation(self) -> Iterator[DeviceBatch]:
+        """This worker's part of the validation records."""
+        for batch in self.data.validation():
+            self.given += 1
+            yield self._on_devices(batch)
+
+    def queued(self, losses: mx.nd.NDArray) -> None:
+        """The losses of the step of the last batch, which need not be computed yet."""
+        self._ahead.add(self.given, losses)
+
+    def seed(self) -> None:
+        """Random numbers of MXNet (dropout) are a function of the position: the same when a run goes on from here."""
+        numbers = (self._experiment.training.seed, self._position.epoch, self._position.step, self._membership.rank)
+        mx.random.seed(_mix(*numbers))
+
+    def _show_loss(self, loss: float) -> None:
+        self.progress["loss"] = loss
+
+    def _measured(self, stream: Iterator[Batch]) -> Iterator[Batch]:
+        """Count the time that the loop waits for data; end the clock when the engine has done the last step."""
+        self.meter.start()
+        try:
+            while True:
+                asked = time.perf_counter()
+                batch = next(stream, None)
+                self.meter.waited(time.perf_counter() - asked)
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            mx.nd.waitall()
+            self.meter.stop()
+
+    def _open_stream(self, records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
+        from raymx.data.pipeline.stream import batches  # here, since importing ray.data takes more than a second
+
+        return batches(
+            records,
+            rows,
+            decoding,
+            placement_group=self._membership.placement_group,
+            bundle_index=self._membership.bundle_index,
+            num_cpus=self._experiment.data.read_cpus,
+        )
+
+    def _on_devices(self, batch: Batch) -> DeviceBatch:
+        """A row of padding, or a bad record, has weight 0 here, and so the scale 0."""
+        experiment = self._experiment
+        real = batch.real_local if rules.is_async(experiment) else batch.real_global
+        scale = batch.weights * (self._loss_scale() * experiment.training.global_batch_size / max(real, 1))
+        images = [batch.images, batch.mirror] if experiment.data.augment.rand_mirror else [batch.images]
+        cuts = [np.array_split(array, len(self._devices)) for array in (batch.labels, batch.weights, scale, *images)]
+        parts = []
+        for i, device in enumerate(self._devices):
+            labels, weights, scales, *inputs = (_array(cut[i], device) for cut in cuts)
+            parts.append(Part(tuple(inputs), labels, weights, scales))
+        return DeviceBatch(parts=parts, samples=batch.real_local)
+
+
+def _array(values: NDArray[Any], device: mx.Context) -> mx.nd.NDArray:
+    """An NDArray over the same memory: mx.nd.array would wait for the engine, and leave it idle after every step."""
+    return mx.nd.from_numpy(np.ascontiguousarray(values)).as_in_context(device)
+
+
+def _mix(*numbers: int) -> int:
+    """One seed below 2**31 out of several numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
