@@ -9,7 +9,7 @@ from dataclasses import replace
 from raymx.driver.journal import view_file
 from raymx.jobs.dashboard import Dashboard
 from raymx.report import load
-from raymx.report.model import Sweep, Trial, label_of
+from raymx.report.model import SweepResult, TrialResult, label_of
 from raymx.results import run_files, run_folder
 from raymx.results.view import TrialView, View
 
@@ -71,7 +71,7 @@ def at_folder(path: str) -> View:
     )
 
 
-def _trial(sweep: Sweep, one: Trial) -> TrialView:
+def _trial(sweep: SweepResult, one: TrialResult) -> TrialView:
     curve = [(float(row["epoch"]), value) for row, value in one.series(sweep.objective.metric)]
     speeds = one.series("samples_per_sec")
     best = sweep.objective.best(value for _, value in curve)

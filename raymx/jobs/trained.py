@@ -22,7 +22,7 @@ from raymx.experiment import yaml_text
 from raymx.experiment.loading import Experiment, parse_experiment
 from raymx.experiment.source_files import SOURCE
 from raymx.report import load
-from raymx.report.model import Trial, number
+from raymx.report.model import TrialResult, number
 from raymx.results import run_files, run_folder
 from raymx.sweep.space import Space
 
@@ -149,7 +149,7 @@ def _checkpoints(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield path, state
 
 
-def _experiment(run: run_files.RunFiles, trial: Trial) -> Experiment:
+def _experiment(run: run_files.RunFiles, trial: TrialResult) -> Experiment:
     raw = load.experiment_of(run)
     space = Space(parse_experiment(raw, yaml_text.parse(run.run, run.path)["directory"]))
     labels = {axis.key: trial.axes[axis.key] for axis in space.axes}

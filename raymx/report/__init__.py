@@ -3,7 +3,7 @@
     path = build(["~/ray_results/sweep_fashion_mnist_2026-11-30_10-00-00"])
 
 `raymx.results.run_files` reads, ``plots`` draws; all the rest is pure: files' texts -> ``load`` -> ``study`` (trials
-with their ``figures``) -> ``findings`` (``cells``, ``effects``, ``diagnoses``, ``answer``) -> ``export``, ``page``. It
+with their ``measures``) -> ``findings`` (``cells``, ``effects``, ``diagnoses``, ``answer``) -> ``export``, ``page``. It
 needs neither ray nor mxnet, nor a network.
 """
 

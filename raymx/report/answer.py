@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raymx.report import words
-from raymx.report.cell_summaries import Cell, Noise
+from raymx.report.cell_summaries import CellSummary, Noise
 from raymx.report.effects import Effect
 from raymx.report.intervals import Interval
-from raymx.report.model import SLACK, Objective, show
+from raymx.report.model import SLACK, ObjectiveColumn, show
 from raymx.report.study import Study
 from raymx.text.words import count
 
@@ -21,12 +21,12 @@ class Answer:
     """The best cell by the objective; the fastest of those within the noise of it; the one to take, which of those
     reaches the target first (or is the fastest where that is not known)."""
 
-    best: Cell
-    fastest: Cell | None
-    recommended: Cell
+    best: CellSummary
+    fastest: CellSummary | None
+    recommended: CellSummary
 
 
-def answer(cells: Sequence[Cell], objective: Objective, noise: Noise) -> Answer | None:
+def answer(cells: Sequence[CellSummary], objective: ObjectiveColumn, noise: Noise) -> Answer | None:
     """None when no cell has an objective."""
     known = [cell for cell in cells if cell.objective is not None]
     if not known:
@@ -40,7 +40,7 @@ def answer(cells: Sequence[Cell], objective: Objective, noise: Noise) -> Answer 
     return Answer(best, fastest, first or fastest or best)
 
 
-def _near(cell: Cell, best: Cell, objective: Objective, noise: Noise) -> bool:
+def _near(cell: CellSummary, best: CellSummary, objective: ObjectiveColumn, noise: Noise) -> bool:
     if cell.objective is None or best.objective is None:
         return False
     return -objective.gain(cell.objective, best.objective) <= noise.tolerance(cell.settled, best.settled)
@@ -93,20 +93,20 @@ def _not_the_fastest(found: Answer) -> str:
     return f" (the fastest took {words.seconds(fastest.time_to_target_s)})"
 
 
-def _over(cell: Cell) -> str:
+def _over(cell: CellSummary) -> str:
     without = len(cell.trials) - cell.settled
     said = [f"mean of {cell.settled} repeats"] if cell.settled > 1 else []
     said += [f"{count(without, 'other repeat')} not counted: unfinished, failed or no number"] if without else []
     return f" ({', '.join(said)})" if said else ""
 
 
-def _times(cell: Cell, other: Cell) -> str:
+def _times(cell: CellSummary, other: CellSummary) -> str:
     if not other.samples_per_sec or not cell.samples_per_sec:
         return ""
     return f" ({cell.samples_per_sec / other.samples_per_sec:.2f}x the best one's)"
 
 
-def _slack(objective: Objective) -> str:
+def _slack(objective: ObjectiveColumn) -> str:
     return "1 point" if objective.in_points else f"{SLACK} {objective.metric}"
 
 
@@ -144,7 +144,7 @@ def _no_answer(study: Study) -> str:
     )
 
 
-def findings(effects: Sequence[Effect], objective: Objective) -> list[str]:
+def effect_sentences(effects: Sequence[Effect], objective: ObjectiveColumn) -> list[str]:
     """A sentence an effect; of more than `MOST_SENTENCES` those that are not within the noise, strongest first."""
     known = [effect for effect in effects if effect.speed or effect.objective]
     if len(known) > MOST_SENTENCES:
@@ -158,7 +158,7 @@ def _strength(effect: Effect) -> tuple[bool, float]:
     return not effect.within_noise or max(ratio, 1 / ratio) > 1.05, change + max(ratio, 1 / ratio) - 1
 
 
-def sentence(effect: Effect, objective: Objective) -> str:
+def sentence(effect: Effect, objective: ObjectiveColumn) -> str:
     """ "compression 2bit 0.5: 1.40x samples/s (1.31 to 1.50), -0.3 points, within noise (against none, 4 pairs)." """
     parts = []
     if effect.speed is not None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from raymx.report.intervals import margin, pooled_sd
-from raymx.report.model import SLACK, Objective, Value
+from raymx.report.model import SLACK, ObjectiveColumn, Value
 from raymx.report.study import Entry, Study
 
 Key = tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellSummary:
     """Means over the repeats of one cell: of those whose objective counts, and of those whose speed does.
 
     ``time_to_target_s`` is there when all ``timed`` repeats have ``reached`` the target. ``on_front``: no other cell is
@@ -57,7 +57,7 @@ class Noise:
 
 
 def grouped(study: Study) -> dict[Key, list[Entry]]:
-    """TrialRecords by their settings, in the order of the axes' labels."""
+    """Trials by their settings, in the order of the axes' labels."""
     found: dict[Key, list[Entry]] = {}
     for entry in study.entries:
         found.setdefault(tuple(entry.trial.axes.items()), []).append(entry)
@@ -65,14 +65,14 @@ def grouped(study: Study) -> dict[Key, list[Entry]]:
 
 
 def objectives(entries: Iterable[Entry]) -> list[float]:
-    return [entry.figures.best for entry in entries if entry.settled and entry.figures.best is not None]
+    return [entry.measures.best for entry in entries if entry.settled and entry.measures.best is not None]
 
 
 def speeds(entries: Iterable[Entry]) -> list[float]:
     return [
-        entry.figures.samples_per_sec
+        entry.measures.samples_per_sec
         for entry in entries
-        if entry.comparable and entry.figures.samples_per_sec is not None
+        if entry.comparable and entry.measures.samples_per_sec is not None
     ]
 
 
@@ -82,14 +82,14 @@ def noise(groups: Iterable[Sequence[Entry]]) -> Noise:
     return Noise(*pooled_sd([objectives(entries) for entries in each]), *pooled_sd(relative))
 
 
-def cells(study: Study) -> list[Cell]:
+def cells(study: Study) -> list[CellSummary]:
     """One a setting, in the order in which their first trials are."""
     found = [_cell(dict(key), entries) for key, entries in grouped(study).items()]
     front = pareto([(cell.samples_per_sec, cell.objective) for cell in found], study.objective)
-    return [Cell(**{**vars(cell), "on_front": at in front}) for at, cell in enumerate(found)]
+    return [CellSummary(**{**vars(cell), "on_front": at in front}) for at, cell in enumerate(found)]
 
 
-def pareto(points: Sequence[tuple[float | None, float | None]], objective: Objective) -> set[int]:
+def pareto(points: Sequence[tuple[float | None, float | None]], objective: ObjectiveColumn) -> set[int]:
     """Numbers of those (samples/s, objective) that no other is as fast and as good as, and in one of both better."""
     known = [
         (at, speed, objective.gain(value, 0.0))
@@ -103,12 +103,14 @@ def pareto(points: Sequence[tuple[float | None, float | None]], objective: Objec
     }
 
 
-def _cell(axes: Mapping[str, Value], entries: Sequence[Entry]) -> Cell:
+def _cell(axes: Mapping[str, Value], entries: Sequence[Entry]) -> CellSummary:
     found, fast = objectives(entries), speeds(entries)
-    timed = [entry.figures.time_to_target_s for entry in entries if entry.comparable and entry.figures.best is not None]
+    timed = [
+        entry.measures.time_to_target_s for entry in entries if entry.comparable and entry.measures.best is not None
+    ]
     reached = [seconds for seconds in timed if seconds is not None]
-    costs = [entry.figures.cost for entry in entries if entry.settled and entry.figures.cost is not None]
-    return Cell(
+    costs = [entry.measures.cost for entry in entries if entry.settled and entry.measures.cost is not None]
+    return CellSummary(
         axes=axes,
         label=entries[0].label,
         trials=tuple(entry.trial.trial_id for entry in entries),

@@ -29,8 +29,8 @@ def twin(evidence: Evidence) -> Iterator[Found]:
 
 
 def _twin(entry: Entry, entries: Sequence[Entry]) -> Said:
-    all_speeds = [each.figures.samples_per_sec for each in entries if each.figures.samples_per_sec is not None]
-    own = entry.figures.samples_per_sec
+    all_speeds = [each.measures.samples_per_sec for each in entries if each.measures.samples_per_sec is not None]
+    own = entry.measures.samples_per_sec
     if own is None or len(all_speeds) < 2 or own >= SLOW_TWIN * median(all_speeds):
         return None
     part = own / median(all_speeds)
@@ -58,8 +58,8 @@ def precision(evidence: Evidence) -> Iterator[Found]:
 
 
 def _why_no_gain(entry: Entry, full: Sequence[Entry]) -> str:
-    waits, sent = entry.figures.data_wait_fraction, entry.figures.bytes_pushed
-    before = next((each.figures.bytes_pushed for each in full if each.figures.bytes_pushed), None)
+    waits, sent = entry.measures.data_wait_fraction, entry.measures.bytes_pushed
+    before = next((each.measures.bytes_pushed for each in full if each.measures.bytes_pushed), None)
     if not entry.trial.gpus:
         return "it ran on CPUs, which have no fast arithmetic of that precision"
     if waits is not None and waits > INPUT_BOUND:

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from raymx.report.findings import Findings
 from raymx.report.measures import elapsed
-from raymx.report.model import Trial, number
+from raymx.report.model import TrialResult, number
 from raymx.report.study import Entry
 from raymx.report.style import (
     COLOURS,
@@ -28,7 +28,7 @@ from raymx.report.style import (
 
 MOST_COLOURED = 40  # curves by the colour of an axis; of more only a few are told apart
 
-_X = Callable[[Trial, Mapping[str, Any]], float | None]
+_X = Callable[[TrialResult, Mapping[str, Any]], float | None]
 
 
 def curves(found: Findings, code: Encoding) -> list[Picture | None]:
@@ -39,7 +39,7 @@ def curves(found: Findings, code: Encoding) -> list[Picture | None]:
     ]
 
 
-def _epoch(trial: Trial, row: Mapping[str, Any]) -> float | None:
+def _epoch(trial: TrialResult, row: Mapping[str, Any]) -> float | None:
     epoch = number(row.get("epoch"))
     return epoch if epoch is not None else number(row.get("training_iteration"))
 
@@ -70,7 +70,7 @@ def _curves(found: Findings, code: Encoding, name: str, title: str, label: str, 
     return Picture(name, title, caption, png(of))
 
 
-def _points(trial: Trial, metric: str, x_of: _X) -> list[tuple[float, float]]:
+def _points(trial: TrialResult, metric: str, x_of: _X) -> list[tuple[float, float]]:
     pairs = ((x_of(trial, row), value) for row, value in trial.series(metric))
     return sorted((x, value) for x, value in pairs if x is not None)
 

@@ -15,60 +15,60 @@ from raymx.report.study import Study
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of flag: the word in tables, what it means and what to do, and what finds the trials that have it."""
+class DiagnosisKind:
+    """A kind of diagnosis: the word in tables, what it means and what to do, and what finds the trials that have it."""
 
     word: str
     advice: str
     find: Callable[[Evidence], Iterator[Found]]
 
 
-KINDS: Mapping[str, Kind] = {
-    "nan": Kind(
+KINDS: Mapping[str, DiagnosisKind] = {
+    "nan": DiagnosisKind(
         "NaN",
         "The loss or the objective was NaN or infinite. Lower the learning rate or lengthen the warmup; with "
         "float16, use loss scaling.",
         of_each(trial_symptoms.nan),
     ),
-    "chance": Kind(
+    "chance": DiagnosisKind(
         "at chance",
         "The validation accuracy is what guessing gives. The learning rate is mostly too high (async updates "
         "stand less), or the labels do not belong to the records.",
         trial_symptoms.chance,
     ),
-    "input": Kind(
+    "input": DiagnosisKind(
         "input bound",
         "Training waits for data: the input is the bottleneck, and no other setting can make it faster. Give "
         "data.cpus more, or a data.cache that holds the records.",
         of_each(trial_symptoms.input_bound),
     ),
-    "precision": Kind(
+    "precision": DiagnosisKind(
         "no gain by precision", "A lower precision was not faster than float32.", cell_symptoms.precision
     ),
-    "servers": Kind(
+    "servers": DiagnosisKind(
         "servers slow",
         "The update on the servers is the bottleneck. Use more kvstore.servers or kvstore.cpus_per_server, or "
         "kvstore.update_on_kvstore: false.",
         cell_symptoms.servers,
     ),
-    "uneven": Kind(
+    "uneven": DiagnosisKind(
         "uneven workers",
         "Async workers of unequal speed: the fast ones train more often, and the slow ones push gradients of old "
         "weights. Place them on equal nodes, or use dist_sync.",
         of_each(trial_symptoms.uneven),
     ),
-    "skipped": Kind(
+    "skipped": DiagnosisKind(
         "skipped steps",
         "Many steps were left out because gradients overflowed. Lower precision.loss_scale, or the learning rate.",
         of_each(trial_symptoms.skipped),
     ),
-    "twin": Kind(
+    "twin": DiagnosisKind(
         "slow twin",
         "Far slower than other repeats of the same settings: something else used its node. Do not take its speed "
         "for that of the settings.",
         cell_symptoms.twin,
     ),
-    "first_step": Kind(
+    "first_step": DiagnosisKind(
         "slow first step",
         "The first step took far longer than the others (first data, memory, the choice of kernels). Short trials "
         "are mostly that: train more epochs before comparing wall times.",
@@ -79,7 +79,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 @dataclass(frozen=True)
-class Flag:
+class Diagnosis:
     """One diagnosis of one trial; ``number`` is what it was made by and ``text`` says it."""
 
     kind: str
@@ -89,12 +89,12 @@ class Flag:
     text: str
 
 
-def diagnoses(study: Study, classes: Mapping[str, int | None]) -> list[Flag]:
-    """All flags, the gravest kind first. ``classes`` by sweep; None where the net does not classify."""
+def diagnose(study: Study, classes: Mapping[str, int | None]) -> list[Diagnosis]:
+    """All of them, the gravest kind first. ``classes`` by sweep; None where the net does not classify."""
     evidence, order = Evidence(study, classes), list(KINDS)
     found = [
-        Flag(kind, entry.trial.sweep, entry.trial.trial_id, number, text)
+        Diagnosis(kind, entry.trial.sweep, entry.trial.trial_id, number, text)
         for kind, row in KINDS.items()
         for entry, number, text in row.find(evidence)
     ]
-    return sorted(found, key=lambda flag: (order.index(flag.kind), flag.sweep, flag.trial_id))
+    return sorted(found, key=lambda diagnosis: (order.index(diagnosis.kind), diagnosis.sweep, diagnosis.trial_id))

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from raymx.report.cell_summaries import Key, Noise, grouped, objectives, speeds
 from raymx.report.intervals import Interval, interval, ratio_interval
-from raymx.report.model import Axis, Value
+from raymx.report.model import ComparedAxis, Value
 from raymx.report.study import Entry, Study
 
 
@@ -46,7 +46,7 @@ def effects(study: Study, noise: Noise) -> list[Effect]:
     return found
 
 
-def present(axis: Axis, study: Study) -> list[Value]:
+def present(axis: ComparedAxis, study: Study) -> list[Value]:
     """The values of an axis that trials have: labels in their order, numbers by size."""
     values = {entry.trial.axes[axis.key] for entry in study.entries}
     if axis.labels is None:
@@ -74,7 +74,9 @@ def _without(key: Key, axis: str) -> Key:
     return tuple(part for part in key if part[0] != axis)
 
 
-def _effect(axis: Axis, label: Value, first: Value, groups: Mapping[Key, Sequence[Entry]], noise: Noise) -> Effect:
+def _effect(
+    axis: ComparedAxis, label: Value, first: Value, groups: Mapping[Key, Sequence[Entry]], noise: Noise
+) -> Effect:
     pairs = matched(axis.key, label, first, groups)
     unit = "cells" if len(pairs) != 1 else "repeats"
     if len(pairs) == 1:

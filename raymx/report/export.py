@@ -1,4 +1,4 @@
-"""results.csv and results.parquet: one row a trial. From the second alone every figure of a report can be reckoned."""
+"""results.csv and results.parquet: one row a trial. From the second alone every number of a report can be reckoned."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from raymx.report.findings import Findings
-from raymx.report.model import SWEEP, Trial, number
+from raymx.report.model import SWEEP, TrialResult, number
 from raymx.report.study import Entry
 
 METADATA = b"raymx"
 """Key of the parquet file's metadata: JSON with the objective, the target, the axes, and of each sweep its price of an
 hour, the classes of its net and its skipped cells."""
 
-_FACTS = [field.name for field in fields(Trial) if field.name not in ("axes", "rows", "notes")]
+_FACTS = [field.name for field in fields(TrialResult) if field.name not in ("axes", "rows", "notes")]
 
 
 def records(found: Findings) -> list[dict[str, Any]]:
-    """One mapping a trial: its facts, its settings by their keys, its figures and its flags."""
+    """One mapping a trial: its facts, its settings by their keys, its measures and its diagnoses."""
     return [_record(found, entry) for entry in found.study.entries]
 
 
@@ -32,12 +32,12 @@ def _record(found: Findings, entry: Entry) -> dict[str, Any]:
     return {
         **{name: getattr(trial, name) for name in _FACTS},
         **axes,
-        **asdict(entry.figures),
+        **asdict(entry.measures),
         "shared": entry.shared,
         "settled": entry.settled,
         "comparable": entry.comparable,
         "notes": "; ".join(trial.notes),
-        "flags": "; ".join(f"{flag.kind}: {flag.text}" for flag in found.flags_of(entry)),
+        "flags": "; ".join(f"{diagnosis.kind}: {diagnosis.text}" for diagnosis in found.diagnoses_of(entry)),
     }
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from raymx.report import answer as answers
 from raymx.report.answer import Answer
-from raymx.report.cell_summaries import Cell, Noise, cells, grouped, noise
-from raymx.report.diagnoses import Flag, diagnoses
+from raymx.report.cell_summaries import CellSummary, Noise, cells, grouped, noise
+from raymx.report.diagnoses import Diagnosis, diagnose
 from raymx.report.effects import Effect, effects
-from raymx.report.model import Sweep
+from raymx.report.model import SweepResult
 from raymx.report.study import Entry, Study
 
 
@@ -20,12 +20,12 @@ from raymx.report.study import Entry, Study
 class Findings:
     """The study of some sweeps, and what was found in it."""
 
-    sweeps: tuple[Sweep, ...]
+    sweeps: tuple[SweepResult, ...]
     study: Study
-    cells: tuple[Cell, ...]
+    cells: tuple[CellSummary, ...]
     noise: Noise
     effects: tuple[Effect, ...]
-    flags: tuple[Flag, ...]
+    diagnoses: tuple[Diagnosis, ...]
     answer: Answer | None
 
     @property
@@ -34,7 +34,7 @@ class Findings:
 
     @property
     def effect_sentences(self) -> list[str]:
-        return answers.findings(self.effects, self.study.objective)
+        return answers.effect_sentences(self.effects, self.study.objective)
 
     @property
     def states(self) -> Counter[str]:
@@ -43,15 +43,15 @@ class Findings:
 
     @property
     def left_out(self) -> tuple[Entry, ...]:
-        """TrialRecords that shared a node, and whose speed does not count because others had theirs alone."""
+        """Trials that shared a node, and whose speed does not count because others had theirs alone."""
         return tuple(entry for entry in self.study.entries if entry.shared and not entry.comparable)
 
-    def flags_of(self, entry: Entry) -> list[Flag]:
+    def diagnoses_of(self, entry: Entry) -> list[Diagnosis]:
         place = (entry.trial.sweep, entry.trial.trial_id)
-        return [flag for flag in self.flags if (flag.sweep, flag.trial_id) == place]
+        return [diagnosis for diagnosis in self.diagnoses if (diagnosis.sweep, diagnosis.trial_id) == place]
 
 
-def findings(sweeps: Sequence[Sweep], study: Study) -> Findings:
+def findings(sweeps: Sequence[SweepResult], study: Study) -> Findings:
     """Everything that a report says about ``study``, which is of ``sweeps``."""
     chance = noise(grouped(study).values())
     found = tuple(cells(study))
@@ -61,7 +61,7 @@ def findings(sweeps: Sequence[Sweep], study: Study) -> Findings:
         found,
         chance,
         tuple(effects(study, chance)),
-        tuple(diagnoses(study, {sweep.name: sweep.classes for sweep in sweeps})),
+        tuple(diagnose(study, {sweep.name: sweep.classes for sweep in sweeps})),
         answers.answer(found, study.objective, chance),
     )
 
@@ -89,7 +89,7 @@ def plain(found: Findings) -> dict[str, Any]:
         "pareto": [cell.label for cell in found.cells if cell.on_front],
         "cells": [asdict(cell) for cell in found.cells],
         "effects": [{**asdict(effect), "within_noise": effect.within_noise} for effect in found.effects],
-        "diagnoses": [asdict(flag) for flag in found.flags],
+        "diagnoses": [asdict(diagnosis) for diagnosis in found.diagnoses],
         "trials": [
             {
                 "sweep": entry.trial.sweep,
@@ -98,7 +98,7 @@ def plain(found: Findings) -> dict[str, Any]:
                 "shared": entry.shared,
                 "settled": entry.settled,
                 "comparable": entry.comparable,
-                **asdict(entry.figures),
+                **asdict(entry.measures),
             }
             for entry in study.entries
         ],

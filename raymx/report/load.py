@@ -10,7 +10,17 @@ from typing import Any
 from raymx.errors import ExperimentError
 from raymx.experiment import yaml_text
 from raymx.experiment.loading import parse_experiment
-from raymx.report.model import SWEEP, Axis, Objective, Skipped, Sweep, Trial, Value, label_of, number
+from raymx.report.model import (
+    SWEEP,
+    ComparedAxis,
+    ObjectiveColumn,
+    SkippedCell,
+    SweepResult,
+    TrialResult,
+    Value,
+    label_of,
+    number,
+)
 from raymx.results import run_folder
 from raymx.results.run_files import ROWS, RunFiles, TrialFiles
 from raymx.storage import child
@@ -19,7 +29,7 @@ from raymx.sweep.axis import label
 _TUNES_OWN = ("config", "experiment")  # the whole experiment again, in each report
 
 
-def load(run: RunFiles, name: str) -> Sweep:
+def load(run: RunFiles, name: str) -> SweepResult:
     """The sweep of a run's files; a single run is one with no axes. ``name`` tells it from those it is compared with.
 
     Raises ExperimentError for files that cannot be understood. A last line of result.json that is cut (a run that goes
@@ -31,14 +41,14 @@ def load(run: RunFiles, name: str) -> Sweep:
     axes = tuple(_axis(axis) for axis in plan.get("axes", ()))
     remarks: list[str] = []
     trials = tuple(_trial(files, name, axes, experiment, summary if not plan else {}, remarks) for files in run.trials)
-    return Sweep(
+    return SweepResult(
         name=name,
         path=run.path,
         objective=_objective(plan, experiment),
         axes=axes,
         trials=tuple(sorted(trials, key=lambda trial: trial.trial_id)),
         skipped=tuple(
-            Skipped(label_of(axes, cell["axes"]), cell.get("reason") or "no reason was given")
+            SkippedCell(label_of(axes, cell["axes"]), cell.get("reason") or "no reason was given")
             for cell in plan.get("cells", ())
             if cell.get("verdict") == "skipped"
         ),
@@ -60,7 +70,7 @@ def names_of(paths: Sequence[str]) -> list[str]:
     return list(paths)
 
 
-def compared(sweeps: Sequence[Sweep]) -> tuple[Axis, ...]:
+def compared(sweeps: Sequence[SweepResult]) -> tuple[ComparedAxis, ...]:
     """The axes of all sweeps together: which sweep (when there are several), and all of theirs.
 
     Raises ExperimentError when sweeps have different objectives.
@@ -71,24 +81,24 @@ def compared(sweeps: Sequence[Sweep]) -> tuple[Axis, ...]:
             f"{sweep.path} has {sweep.objective.mode} of {sweep.objective.metric}" for sweep in different.values()
         )
         raise ExperimentError(f"sweeps of different objectives cannot be compared: {told}; make a report of each")
-    found: dict[str, Axis] = {}
+    found: dict[str, ComparedAxis] = {}
     if len(sweeps) > 1:
-        found[SWEEP] = Axis(SWEEP, "grid", tuple(sweep.name for sweep in sweeps))
+        found[SWEEP] = ComparedAxis(SWEEP, "grid", tuple(sweep.name for sweep in sweeps))
     for axis in (axis for sweep in sweeps for axis in sweep.axes):
         found[axis.key] = _joined(found[axis.key], axis) if axis.key in found else axis
     return tuple(found.values())
 
 
-def _joined(one: Axis, other: Axis) -> Axis:
+def _joined(one: ComparedAxis, other: ComparedAxis) -> ComparedAxis:
     if one.labels is None or other.labels is None:
         return one if one.labels is None else other
-    return Axis(one.key, one.kind, tuple(dict.fromkeys((*one.labels, *other.labels))))
+    return ComparedAxis(one.key, one.kind, tuple(dict.fromkeys((*one.labels, *other.labels))))
 
 
-def with_axes(sweep: Sweep, experiment: Mapping[str, Any], axes: Sequence[Axis]) -> list[Trial]:
+def with_axes(sweep: SweepResult, experiment: Mapping[str, Any], axes: Sequence[ComparedAxis]) -> list[TrialResult]:
     """A sweep's trials with a value on each of ``axes``: what is no axis of it is as its experiment says."""
 
-    def values(trial: Trial) -> dict[str, Value]:
+    def values(trial: TrialResult) -> dict[str, Value]:
         given = {**trial.axes, SWEEP: sweep.name}
         return {axis.key: _as(axis, given.get(axis.key, _at(experiment, axis.key))) for axis in axes}
 
@@ -108,7 +118,7 @@ def experiment_of(run: RunFiles) -> Mapping[str, Any]:
     return found
 
 
-def _as(axis: Axis, value: Any) -> Value:
+def _as(axis: ComparedAxis, value: Any) -> Value:
     found = number(value)
     return found if axis.labels is None and found is not None else _label(value)
 
@@ -141,25 +151,25 @@ def _json(text: str | None, path: str) -> dict[str, Any]:
     return found
 
 
-def _axis(axis: Mapping[str, Any]) -> Axis:
+def _axis(axis: Mapping[str, Any]) -> ComparedAxis:
     labels = axis.get("labels")
-    return Axis(axis["key"], axis.get("kind", "grid"), None if labels is None else tuple(map(_label, labels)))
+    return ComparedAxis(axis["key"], axis.get("kind", "grid"), None if labels is None else tuple(map(_label, labels)))
 
 
-def _objective(plan: Mapping[str, Any], experiment: Mapping[str, Any]) -> Objective:
+def _objective(plan: Mapping[str, Any], experiment: Mapping[str, Any]) -> ObjectiveColumn:
     if plan:
-        return Objective(plan["objective"]["metric"], plan["objective"]["mode"])
-    return Objective(*run_folder.best_metric(parse_experiment(experiment, "")))
+        return ObjectiveColumn(plan["objective"]["metric"], plan["objective"]["mode"])
+    return ObjectiveColumn(*run_folder.best_metric(parse_experiment(experiment, "")))
 
 
 def _trial(
     files: TrialFiles,
     sweep: str,
-    axes: Sequence[Axis],
+    axes: Sequence[ComparedAxis],
     experiment: Mapping[str, Any],
     summary: Mapping[str, Any],
     remarks: list[str],
-) -> Trial:
+) -> TrialResult:
     rows = _rows(files.rows or "", files.folder, remarks)
     try:
         facts = json.loads(files.trial) if files.trial else {}
@@ -167,9 +177,9 @@ def _trial(
         facts = {}
         remarks.append(f"{files.folder}/{run_folder.TRIAL} is damaged: what it says is left out")
     facts = {**_guessed(files.folder, experiment, summary, rows), **facts}
-    known = {name: facts[name] for name in Trial.__dataclass_fields__ if name in facts}
+    known = {name: facts[name] for name in TrialResult.__dataclass_fields__ if name in facts}
     values = {axis.key: _as(axis, facts.get("axes", {}).get(axis.key, _at(experiment, axis.key))) for axis in axes}
-    return Trial(
+    return TrialResult(
         **{**known, "sweep": sweep, "axes": values, "rows": tuple(rows), "notes": tuple(facts.get("notes") or ())}
     )
 

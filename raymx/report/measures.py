@@ -1,4 +1,4 @@
-"""The figures of one trial, out of its reports. Pure."""
+"""The measures of one trial, out of its reports. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from raymx.report.model import Objective, Trial, number
+from raymx.report.model import ObjectiveColumn, TrialResult, number
 
 
 @dataclass(frozen=True)
-class Figures:
+class TrialMeasures:
     """Seconds, bytes, parts (0 to 1) and money as the names say; None for what is not known.
 
     ``samples_per_sec``, ``data_wait_fraction``, ``step_s`` and the bytes a step are medians over the counted reports,
@@ -44,15 +44,17 @@ class Figures:
     peak_rate: float | None
 
 
-def figures(trial: Trial, objective: Objective, target: float | None, prices: Mapping[str, float]) -> Figures:
-    """All figures of a trial. ``target`` is a value of the objective; ``prices`` of an hour of a "CPU" and a "GPU"."""
+def measure(
+    trial: TrialResult, objective: ObjectiveColumn, target: float | None, prices: Mapping[str, float]
+) -> TrialMeasures:
+    """All measures of a trial. ``target`` is a value of the objective; ``prices`` of an hour of a "CPU" and a "GPU"."""
     series = trial.series(objective.metric)
     best = objective.best(value for _, value in series)
     at_best = next((row for row, value in series if value == best), None)
     at_target = next((row for row, value in series if target is not None and objective.gain(value, target) >= 0), None)
     time_s = trial.wall_s if trial.wall_s is not None else elapsed(trial, trial.rows[-1]) if trial.rows else None
     cpu_s, gpu_s = (None if time_s is None or count is None else count * time_s for count in (trial.cpus, trial.gpus))
-    return Figures(
+    return TrialMeasures(
         best=best,
         best_epoch=None if at_best is None else number(at_best.get("epoch")),
         final=series[-1][1] if series else None,
@@ -79,7 +81,7 @@ def figures(trial: Trial, objective: Objective, target: float | None, prices: Ma
     )
 
 
-def elapsed(trial: Trial, row: Mapping[str, Any]) -> float | None:
+def elapsed(trial: TrialResult, row: Mapping[str, Any]) -> float | None:
     """Seconds from the trial's start to a report.
 
     Tune cuts its timestamps to whole seconds. Within that second, the time it spent in the trial's steps is nearer.

@@ -1,4 +1,4 @@
-"""What a sweep is to its report: the objective, the axes, the trials and their reports. Pure."""
+"""What a run or a sweep is to its report: the objective, the axes, the trials and their reports. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Value = str | float
 
 
 @dataclass(frozen=True)
-class Objective:
+class ObjectiveColumn:
     """A column of the reports, and whether "max" or "min" of it is best."""
 
     metric: str
@@ -45,7 +45,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Axis:
+class ComparedAxis:
     """A setting that differs between trials. ``labels`` in their order, the first is what others are compared with;
     None for numbers that were drawn."""
 
@@ -64,7 +64,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialResult:
     """One trial: its facts (trial.json, or what else is known) and its reports.
 
     Times are unix seconds, ``wall_s`` seconds. Each of ``rows`` is one report with a column ``counts``: not those of an
@@ -106,7 +106,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedCell:
     """A cell that was not trained, since its settings cannot work together."""
 
     label: str
@@ -114,15 +114,15 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepResult:
     """One run's folder."""
 
     name: str
     path: str
-    objective: Objective
-    axes: tuple[Axis, ...]
-    trials: tuple[Trial, ...]
-    skipped: tuple[Skipped, ...] = ()
+    objective: ObjectiveColumn
+    axes: tuple[ComparedAxis, ...]
+    trials: tuple[TrialResult, ...]
+    skipped: tuple[SkippedCell, ...] = ()
     planned: int = 1
     price_per_hour: Mapping[str, float] = field(default_factory=dict)
     classes: int | None = None
@@ -137,7 +137,7 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
-def label_of(axes: Iterable[Axis], values: Mapping[str, Value]) -> str:
+def label_of(axes: Iterable[ComparedAxis], values: Mapping[str, Value]) -> str:
     """Settings in words: "dtype float32, compression 2bit 0.5, base_lr 0.031"."""
     words = [f"{axis.name} {show(values[axis.key])}" for axis in axes if axis.key in values]
     return ", ".join(words) or "the experiment as it is"

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from raymx.report import tables, words
-from raymx.report.diagnoses import KINDS, Flag
+from raymx.report.diagnoses import KINDS, Diagnosis
 from raymx.report.findings import Findings
-from raymx.report.model import Sweep
+from raymx.report.model import SweepResult
 from raymx.text.templates import render
 from raymx.text.words import count
 
@@ -75,17 +75,22 @@ def _notices(found: Findings) -> list[str]:
 
 def _diagnoses(found: Findings) -> list[Mapping[str, Any]]:
     """By kind: its head, its advice, and a line for each text; ``more`` are those that are folded away."""
-    kinds = dict.fromkeys(flag.kind for flag in found.flags)
-    return [_kind(kind, [flag for flag in found.flags if flag.kind == kind], len(found.sweeps) > 1) for kind in kinds]
+    kinds = dict.fromkeys(diagnosis.kind for diagnosis in found.diagnoses)
+    return [
+        _kind(kind, [diagnosis for diagnosis in found.diagnoses if diagnosis.kind == kind], len(found.sweeps) > 1)
+        for kind in kinds
+    ]
 
 
-def _kind(kind: str, flags: Sequence[Flag], several: bool) -> Mapping[str, Any]:
+def _kind(kind: str, diagnoses: Sequence[Diagnosis], several: bool) -> Mapping[str, Any]:
     texts: dict[str, list[str]] = {}
-    for flag in flags:
-        texts.setdefault(flag.text, []).append(f"{flag.sweep}/{flag.trial_id}" if several else flag.trial_id)
+    for diagnosis in diagnoses:
+        texts.setdefault(diagnosis.text, []).append(
+            f"{diagnosis.sweep}/{diagnosis.trial_id}" if several else diagnosis.trial_id
+        )
     lines = [f"{_some(trials)}: {text}" for text, trials in texts.items()]
     return {
-        "head": f"{words.capital(KINDS[kind].word)} ({count(len(flags), 'trial')})",
+        "head": f"{words.capital(KINDS[kind].word)} ({count(len(diagnoses), 'trial')})",
         "advice": KINDS[kind].advice,
         "lines": lines[:MOST_LINES],
         "more": lines[MOST_LINES:],
@@ -129,7 +134,7 @@ def _some(labels: Iterable[str]) -> str:
     return "; ".join(every[:MOST_NAMES]) + more
 
 
-def _about(sweep: Sweep) -> list[str]:
+def _about(sweep: SweepResult) -> list[str]:
     summary = sweep.summary
     versions = ", ".join(f"{name} {version}" for name, version in (summary.get("versions") or {}).items())
     lines = [sweep.path, versions, f"git commit {summary['git_commit']}" if summary.get("git_commit") else ""]

@@ -9,11 +9,11 @@ from typing import Any
 from matplotlib.lines import Line2D
 
 from raymx.report import words
-from raymx.report.cell_summaries import Cell, grouped
+from raymx.report.cell_summaries import CellSummary, grouped
 from raymx.report.curves import curves
-from raymx.report.effectplots import forest, scatters
+from raymx.report.effect_plots import forest, scatters
 from raymx.report.findings import Findings
-from raymx.report.model import Axis, Value, label_of
+from raymx.report.model import ComparedAxis, Value, label_of
 from raymx.report.style import (
     DARK,
     GREY,
@@ -58,10 +58,10 @@ def _tradeoff(found: Findings, code: Encoding) -> Picture | None:
     of, axes = figure()
     metric = found.study.objective.metric
     for entry in found.study.entries:
-        figures = entry.figures
+        measures = entry.measures
         if entry.settled and entry.comparable and len(cells) < len(found.study.entries):
             axes.plot(
-                figures.samples_per_sec, figures.best, ".", color=code.colour_of(entry.trial.axes), alpha=0.35, ms=4
+                measures.samples_per_sec, measures.best, ".", color=code.colour_of(entry.trial.axes), alpha=0.35, ms=4
             )
     for cell in cells:
         axes.plot(
@@ -94,7 +94,7 @@ def _tradeoff(found: Findings, code: Encoding) -> Picture | None:
     )
 
 
-def _front(axes: Any, front: Sequence[Cell]) -> None:
+def _front(axes: Any, front: Sequence[CellSummary]) -> None:
     speeds, objectives = [cell.samples_per_sec for cell in front], [cell.objective for cell in front]
     axes.plot(speeds, objectives, "--", color=DARK, lw=1, zorder=1)
     axes.plot(speeds, objectives, "o", mfc="none", mec=DARK, ms=12, mew=1.2)
@@ -146,9 +146,9 @@ def _times(found: Findings, code: Encoding) -> Picture | None:
     for at, cell in enumerate(shown):
         axes.barh(at, (cell.time_to_target_s or 0.0) / scale, color=code.colour_of(cell.axes), height=0.66, alpha=0.8)
         each = [
-            entry.figures.time_to_target_s / scale
+            entry.measures.time_to_target_s / scale
             for entry in by_cell[tuple(cell.axes.items())]
-            if entry.comparable and entry.figures.time_to_target_s is not None
+            if entry.comparable and entry.measures.time_to_target_s is not None
         ]
         if len(each) > 1:
             axes.plot(each, [at] * len(each), "|", color=DARK, ms=9)
@@ -209,11 +209,11 @@ def _bytes(found: Findings) -> Picture | None:
 
 def _by_bytes(found: Findings) -> dict[str, tuple[float, float, int]]:
     """(pushed, pulled, trials) by those settings that they depend on."""
-    known = [(entry.trial.axes, entry.figures) for entry in found.study.entries]
+    known = [(entry.trial.axes, entry.measures) for entry in found.study.entries]
     sent = [
-        (axes, figures.bytes_pushed, figures.bytes_pulled)
-        for axes, figures in known
-        if figures.bytes_pushed is not None and figures.bytes_pulled is not None
+        (axes, measures.bytes_pushed, measures.bytes_pulled)
+        for axes, measures in known
+        if measures.bytes_pushed is not None and measures.bytes_pulled is not None
     ]
     kept = [axis for axis in found.study.axes if len({axes[axis.key] for axes, _, _ in sent}) > 1]
     for axis in reversed(kept):
@@ -229,7 +229,7 @@ def _by_bytes(found: Findings) -> dict[str, tuple[float, float, int]]:
     }
 
 
-def _depends_on(sent: Sequence[tuple[Mapping[str, Value], float, float]], axes: Sequence[Axis]) -> bool:
+def _depends_on(sent: Sequence[tuple[Mapping[str, Value], float, float]], axes: Sequence[ComparedAxis]) -> bool:
     """Whether trials that are equal on ``axes`` send the same, within a hundredth."""
     groups: dict[tuple[Value, ...], list[tuple[float, float]]] = {}
     for values, *pair in sent:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from raymx.report.effects import present
-from raymx.report.model import Axis, Value, show
+from raymx.report.model import ComparedAxis, Value, show
 from raymx.report.study import Study
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe and Ito
@@ -60,8 +60,8 @@ class Picture:
 class Encoding:
     """Which axis is told by colour, which by marker; None where no axis has 2 to 7 labels left."""
 
-    colour: Axis | None
-    marker: Axis | None
+    colour: ComparedAxis | None
+    marker: ComparedAxis | None
     colours: Mapping[Value, str]
     markers: Mapping[Value, str]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raymx.report import words
-from raymx.report.cell_summaries import Cell
+from raymx.report.cell_summaries import CellSummary
 from raymx.report.diagnoses import KINDS
 from raymx.report.effects import Effect
 from raymx.report.findings import Findings
 from raymx.report.intervals import Interval
-from raymx.report.model import Axis, Objective, show
+from raymx.report.model import ComparedAxis, ObjectiveColumn, show
 from raymx.report.study import Entry
 from raymx.text.words import count
 
@@ -77,25 +77,25 @@ def _columns(found: Findings) -> list[TrialColumn]:
         *axes,
         TrialColumn("repeat", lambda entry: _number(entry.trial.repeat + 1, "{:g}")),
         TrialColumn("state", lambda entry: _text(entry.trial.state), numeric=False),
-        TrialColumn(found.study.objective.metric, lambda entry: _worded(entry.figures.best, words.objective)),
-        TrialColumn("epoch of it", lambda entry: _number(entry.figures.best_epoch, "{:g}")),
-        TrialColumn("last", lambda entry: _worded(entry.figures.final, words.objective)),
+        TrialColumn(found.study.objective.metric, lambda entry: _worded(entry.measures.best, words.objective)),
+        TrialColumn("epoch of it", lambda entry: _number(entry.measures.best_epoch, "{:g}")),
+        TrialColumn("last", lambda entry: _worded(entry.measures.final, words.objective)),
         TrialColumn("samples/s", _speed),
-        TrialColumn("time to target", lambda entry: _worded(entry.figures.time_to_target_s, words.seconds)),
-        TrialColumn("time", lambda entry: _worded(entry.figures.time_s, words.seconds)),
-        TrialColumn("waits for data", lambda entry: _worded(entry.figures.data_wait_fraction, words.part)),
-        TrialColumn("first step", lambda entry: _worded(entry.figures.first_step_s, words.seconds)),
-        TrialColumn("pushed a step", lambda entry: _worded(entry.figures.bytes_pushed, words.size)),
-        TrialColumn("pulled a step", lambda entry: _worded(entry.figures.bytes_pulled, words.size)),
-        TrialColumn("peak rate", lambda entry: _number(entry.figures.peak_rate, "{:.4g}")),
+        TrialColumn("time to target", lambda entry: _worded(entry.measures.time_to_target_s, words.seconds)),
+        TrialColumn("time", lambda entry: _worded(entry.measures.time_s, words.seconds)),
+        TrialColumn("waits for data", lambda entry: _worded(entry.measures.data_wait_fraction, words.part)),
+        TrialColumn("first step", lambda entry: _worded(entry.measures.first_step_s, words.seconds)),
+        TrialColumn("pushed a step", lambda entry: _worded(entry.measures.bytes_pushed, words.size)),
+        TrialColumn("pulled a step", lambda entry: _worded(entry.measures.bytes_pulled, words.size)),
+        TrialColumn("peak rate", lambda entry: _number(entry.measures.peak_rate, "{:.4g}")),
         TrialColumn("batch", lambda entry: _number(entry.trial.global_batch_size, "{:,}")),
         TrialColumn("workers", lambda entry: _number(entry.trial.num_workers, "{:g}")),
         TrialColumn("CPUs", lambda entry: _number(entry.trial.cpus, "{:g}")),
         TrialColumn("GPUs", lambda entry: _number(entry.trial.gpus, "{:g}")),
-        TrialColumn("CPU-seconds", lambda entry: _number(entry.figures.cpu_s, "{:,.0f}")),
-        TrialColumn("GPU-seconds", lambda entry: _number(entry.figures.gpu_s, "{:,.0f}")),
-        TrialColumn("cost", lambda entry: _number(entry.figures.cost, "{:.4f}")),
-        TrialColumn("restarts", lambda entry: _number(entry.figures.restarts, "{:g}")),
+        TrialColumn("CPU-seconds", lambda entry: _number(entry.measures.cpu_s, "{:,.0f}")),
+        TrialColumn("GPU-seconds", lambda entry: _number(entry.measures.gpu_s, "{:,.0f}")),
+        TrialColumn("cost", lambda entry: _number(entry.measures.cost, "{:.4f}")),
+        TrialColumn("restarts", lambda entry: _number(entry.measures.restarts, "{:g}")),
         TrialColumn("flags", lambda entry: _text(_marks(found, entry), marked=True), numeric=False),
     ]
     axes_heads = {column.head for column in axes}
@@ -107,7 +107,7 @@ def _columns(found: Findings) -> list[TrialColumn]:
     ]
 
 
-def _axis_column(axis: Axis) -> TrialColumn:
+def _axis_column(axis: ComparedAxis) -> TrialColumn:
     if axis.labels is None:
 
         def drawn(entry: Entry) -> Item:
@@ -119,16 +119,16 @@ def _axis_column(axis: Axis) -> TrialColumn:
 
 
 def _marks(found: Findings, entry: Entry) -> str:
-    kinds = dict.fromkeys(KINDS[flag.kind].word for flag in found.flags_of(entry))
+    kinds = dict.fromkeys(KINDS[diagnosis.kind].word for diagnosis in found.diagnoses_of(entry))
     return ", ".join([*kinds, *(["shared node"] if entry.shared else [])])
 
 
 def _speed(entry: Entry) -> Item:
-    speed = entry.figures.samples_per_sec
+    speed = entry.measures.samples_per_sec
     return Item(words.speed(speed) + ("*" if entry.shared and speed is not None else ""), speed, entry.shared)
 
 
-def effects(of: Sequence[Effect], objective: Objective) -> Table:
+def effects(of: Sequence[Effect], objective: ObjectiveColumn) -> Table:
     """Each label against the first one of its axis, with intervals."""
     columns = [
         Column("axis", numeric=False),
@@ -167,7 +167,7 @@ def _measured(found: Interval | None, shown: Callable[[float], str]) -> tuple[It
     return Item(shown(found.mean), found.mean), Item(f"{shown(found.low)} to {shown(found.high)}", width)
 
 
-def front(cells: Sequence[Cell], objective: Objective) -> Table:
+def front(cells: Sequence[CellSummary], objective: ObjectiveColumn) -> Table:
     """The settings on the Pareto front, by speed; their numbers are those in the plot."""
     shown = sorted((cell for cell in cells if cell.on_front), key=lambda cell: cell.samples_per_sec or 0.0)
     columns = [

@@ -1,4 +1,4 @@
-"""What a trial's own figures show. Pure."""
+"""What a trial's own measures show. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from raymx.experiment.store_types import STORE_TYPES
 from raymx.report import words
 from raymx.report.evidence import INPUT_BOUND, Evidence, Found, Said
-from raymx.report.model import Trial
+from raymx.report.model import TrialResult
 from raymx.report.study import Entry
 from raymx.results.rows import CHANCE
 
@@ -21,7 +21,7 @@ SKIPPED = 0.05  # part of the steps
 
 def input_bound(entry: Entry) -> Said:
     """Its training waits for data."""
-    part = entry.figures.data_wait_fraction
+    part = entry.measures.data_wait_fraction
     if part is None or part <= INPUT_BOUND:
         return None
     return part, f"{words.part(part)} of the training time waited for data"
@@ -46,14 +46,14 @@ def _is_nan(value: Any) -> bool:
 
 
 def _whole(row: Mapping[str, Any]) -> bool:
-    """Whether a report is of a whole epoch: one of an interrupted epoch has no figures of its own."""
+    """Whether a report is of a whole epoch: one of an interrupted epoch has no numbers of its own."""
     epoch = row.get("epoch", 1)
     return isinstance(epoch, (int, float)) and math.isfinite(epoch) and epoch == int(epoch)
 
 
 def first_step(entry: Entry) -> Said:
     """Its first step took far longer than the others."""
-    first, step = entry.figures.first_step_s, entry.figures.step_s
+    first, step = entry.measures.first_step_s, entry.measures.step_s
     if first is None or not step or first < FIRST_STEP_S or first < FIRST_STEP * step:
         return None
     return first, f"the first step took {words.seconds(first)}, the others {words.short_seconds(step)}"
@@ -61,7 +61,7 @@ def first_step(entry: Entry) -> Said:
 
 def uneven(entry: Entry) -> Said:
     """Its async workers are of unequal speed."""
-    part = entry.figures.slowest_worker
+    part = entry.measures.slowest_worker
     store = STORE_TYPES.get(entry.trial.kvstore_type or "")
     if part is None or part >= UNEVEN or store is None or not store.is_async:
         return None
@@ -70,7 +70,7 @@ def uneven(entry: Entry) -> Said:
 
 def skipped(entry: Entry) -> Said:
     """Many of its steps were left out, since gradients overflowed."""
-    left_out, steps = entry.figures.skipped_steps, entry.figures.steps
+    left_out, steps = entry.measures.skipped_steps, entry.measures.steps
     part = left_out / max(steps, left_out, 1)
     if part <= SKIPPED:
         return None
@@ -85,7 +85,7 @@ def chance(evidence: Evidence) -> Iterator[Found]:
             yield entry, *said
 
 
-def _chance(trial: Trial, classes: int | None) -> Said:
+def _chance(trial: TrialResult, classes: int | None) -> Said:
     values = [value for _, value in trial.series("validation_accuracy")]
     if not values or classes is None or classes < 2:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from raymx.report.model import Objective
+from raymx.report.model import ObjectiveColumn
 
 NONE = "–"
 
@@ -40,7 +40,7 @@ def objective(value: float | None) -> str:
     return NONE if value is None else f"{value:.4f}" if 1e-3 <= abs(value) < 1e5 or not value else f"{value:.4g}"
 
 
-def difference(value: float, of: Objective) -> str:
+def difference(value: float, of: ObjectiveColumn) -> str:
     """Of two objectives: "-0.3 points" of an accuracy, "+0.012 train_loss" of anything else."""
     return f"{value * 100:+.1f} points" if of.in_points else f"{value:+.3g} {of.metric}"
 

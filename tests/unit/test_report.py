@@ -303,7 +303,7 @@ def test_the_smallest_loss_is_the_best(tmp_path: Path) -> None:
     found = found_in(objective=("validation_loss", "min"))
     losses = [min(row["validation_loss"] for row in entry.trial.rows) for entry in found.study.entries]
     assert found.study.target == pytest.approx(min(losses) + 0.01)
-    assert [entry.figures.best for entry in found.study.entries] == losses
+    assert [entry.measures.best for entry in found.study.entries] == losses
     assert found.answer is not None
     assert found.answer.best.objective == min(cell.objective for cell in found.cells if cell.objective is not None)
 

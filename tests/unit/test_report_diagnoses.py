@@ -12,12 +12,12 @@ from raymx.report.findings import Findings
 
 
 def numbers(found: Findings, kind: str) -> dict[str, float]:
-    """The numbers of all flags of a kind, by trial."""
-    return {flag.trial_id: flag.number for flag in found.flags if flag.kind == kind}
+    """The numbers of all diagnoses of a kind, by trial."""
+    return {diagnosis.trial_id: diagnosis.number for diagnosis in found.diagnoses if diagnosis.kind == kind}
 
 
 def texts(found: Findings, kind: str) -> str:
-    return "\n".join(flag.text for flag in found.flags if flag.kind == kind)
+    return "\n".join(diagnosis.text for diagnosis in found.diagnoses if diagnosis.kind == kind)
 
 
 def in_trial(number: int, *, facts: dict[str, Any] | None = None, **columns: Any) -> Change:
@@ -34,7 +34,7 @@ def in_trial(number: int, *, facts: dict[str, Any] | None = None, **columns: Any
 
 def test_nothing_is_said_of_healthy_trials() -> None:
     found = found_in(repeats=2)
-    assert found.flags == ()
+    assert found.diagnoses == ()
     assert not any(entry.shared for entry in found.study.entries)
 
 
@@ -52,7 +52,7 @@ def test_nothing_is_said_of_healthy_trials() -> None:
 def test_of_one_trial(kind: str, columns: dict[str, Any], number: float) -> None:
     found = found_in(change=in_trial(3, **columns))
     assert numbers(found, kind) == {"t_00003": pytest.approx(number)}
-    assert {flag.kind for flag in found.flags} == {kind}
+    assert {diagnosis.kind for diagnosis in found.diagnoses} == {kind}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_loss_of_an_interrupted_epoch_is_no_nan() -> None:
     def stopped(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
         reports.append({**reports[-1], "epoch": 4.5, "train_loss": math.nan})
 
-    assert found_in(change=stopped).flags == ()
+    assert found_in(change=stopped).diagnoses == ()
 
 
 def test_async_workers_of_unequal_speed() -> None:
@@ -94,7 +94,7 @@ def test_far_slower_than_its_twins() -> None:
     found = found_in(repeats=3, change=in_trial(1, samples_per_sec=600.0))
     ((trial, ratio),) = numbers(found, "twin").items()
     assert trial == "t_00001"
-    speeds = sorted(entry.figures.samples_per_sec or 0.0 for entry in found.study.entries[:3])
+    speeds = sorted(entry.measures.samples_per_sec or 0.0 for entry in found.study.entries[:3])
     assert ratio == pytest.approx(600.0 / speeds[1])
 
 
@@ -112,14 +112,14 @@ LOW = {DTYPE: ("float32", "amp_float16")}
 )
 def test_float16_without_gain_and_why(facts: dict[str, Any], columns: dict[str, Any], why: str) -> None:
     found = found_in(axes=LOW, repeats=1, change=in_trial(1, facts=facts, samples_per_sec=1000.0, **columns))
-    full = found.study.entries[0].figures.samples_per_sec
+    full = found.study.entries[0].measures.samples_per_sec
     assert full is not None
     assert numbers(found, "precision") == {"t_00001": pytest.approx(1000.0 / full)}
     assert why in texts(found, "precision")
 
 
 def test_float16_with_gain() -> None:
-    assert found_in(axes=LOW, repeats=1, change=in_trial(1, samples_per_sec=1500.0)).flags == ()
+    assert found_in(axes=LOW, repeats=1, change=in_trial(1, samples_per_sec=1500.0)).diagnoses == ()
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_float16_with_gain() -> None:
 )
 def test_servers_that_hold_training_up(key: str, labels: tuple[str, str]) -> None:
     found = found_in(axes={key: labels}, repeats=1, change=in_trial(1, samples_per_sec=1300.0))
-    slow = found.study.entries[0].figures.samples_per_sec
+    slow = found.study.entries[0].measures.samples_per_sec
     assert slow is not None
     assert numbers(found, "servers") == {"t_00000": pytest.approx(1300.0 / slow)}
     assert f"with {key} {labels[1]}" in texts(found, "servers")
-    assert found_in(axes={key: labels}, repeats=1).flags == ()
+    assert found_in(axes={key: labels}, repeats=1).diagnoses == ()
 
 
 # ---- trials that shared a node ----
@@ -152,7 +152,7 @@ def test_trials_that_shared_a_node_are_left_out_of_speeds() -> None:
     assert [entry.trial.trial_id for entry in found.left_out] == ["t_00000", "t_00001"]
     first = found.cells[0]
     assert (first.settled, first.comparable) == (3, 1)
-    assert first.samples_per_sec == found.study.entries[2].figures.samples_per_sec
+    assert first.samples_per_sec == found.study.entries[2].measures.samples_per_sec
 
 
 def test_where_all_shared_all_count() -> None:
@@ -179,6 +179,6 @@ def test_compression_shows_in_bytes_pushed_alone() -> None:
             for row in reports:
                 row["bytes_pushed"] = 200_000
 
-    figures = {entry.trial.axes[COMPRESSION]: entry.figures for entry in found_in(change=compressed).study.entries}
-    assert (figures["2bit 0.5"].bytes_pushed, figures["2bit 0.5"].bytes_pulled) == (200_000, 3_000_000)
-    assert figures["2bit 0.5"].bytes_pushed_total == 200_000 * 46 * 4
+    measures = {entry.trial.axes[COMPRESSION]: entry.measures for entry in found_in(change=compressed).study.entries}
+    assert (measures["2bit 0.5"].bytes_pushed, measures["2bit 0.5"].bytes_pulled) == (200_000, 3_000_000)
+    assert measures["2bit 0.5"].bytes_pushed_total == 200_000 * 46 * 4

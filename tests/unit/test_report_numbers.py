@@ -17,7 +17,7 @@ from test_report import COMPRESSION, DTYPE, built, found_in
 from raymx.report.cell_summaries import pareto
 from raymx.report.intervals import interval, margin, pooled_sd, quantile, ratio_interval
 from raymx.report.measures import elapsed
-from raymx.report.model import Objective, Trial
+from raymx.report.model import ObjectiveColumn, TrialResult
 
 T_975 = {1: 12.706205, 2: 4.302653, 4: 2.776445, 6: 2.446912, 10: 2.228139, 30: 2.042272, 100: 1.983972}
 """Student's t for 95 %, by degrees of freedom, from a printed table."""
@@ -90,7 +90,7 @@ def speed_of(trial: Mapping[str, Any]) -> float:
 def cells_of(
     table: Sequence[Mapping[str, Any]], state: Sequence[str]
 ) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """TrialRecords in one of the states, by their settings."""
+    """Trials in one of the states, by their settings."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for trial in table:
         if trial["state"] in state:
@@ -251,20 +251,20 @@ def test_intervals() -> None:
     [(110, 9.0, 9.75), (110, 10.5, 10.5), (110, 50.0, 9.75), (100, None, 0.0), (None, 7.0, 7.0)],
 )
 def test_seconds_since_the_start(stamp: float | None, spent: float | None, expected: float) -> None:
-    trial = Trial("tuned", "t", "finished", {}, started=100.25)
+    trial = TrialResult("tuned", "t", "finished", {}, started=100.25)
     assert elapsed(trial, {"timestamp": stamp, "time_total_s": spent}) == expected
 
 
 def test_the_pareto_front() -> None:
     points = [(1.0, 0.9), (2.0, 0.8), (1.5, 0.8), (2.0, 0.8), (3.0, 0.1), (0.5, 0.89), (None, 0.99), (9.0, None)]
-    assert pareto(points, Objective("accuracy", "max")) == {0, 1, 3, 4}
-    assert pareto(points, Objective("loss", "min")) == {4}
+    assert pareto(points, ObjectiveColumn("accuracy", "max")) == {0, 1, 3, 4}
+    assert pareto(points, ObjectiveColumn("loss", "min")) == {4}
 
 
 def test_one_pair_of_cells_is_compared_by_repeat() -> None:
     found = found_in(axes={DTYPE: ("float32", "float64")}, repeats=3)
     (effect,) = found.effects
-    bests = [entry.figures.best for entry in found.study.entries]
+    bests = [entry.measures.best for entry in found.study.entries]
     assert effect.pairs == "repeats"
     assert effect.objective is not None
     assert effect.objective.n == 3

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from raymx.report.effects import Effect, present
 from raymx.report.findings import Findings
 from raymx.report.intervals import Interval
-from raymx.report.model import Axis, show
+from raymx.report.model import ComparedAxis, show
 from raymx.report.study import Entry
 from raymx.report.style import COLOURS, DARK, GREY, Encoding, Picture, cut, figure, handles, legend_below, log_axis, png
 
@@ -98,7 +98,7 @@ def scatters(found: Findings, code: Encoding) -> Picture | None:
     columns = min(COLUMNS, len(axes_shown))
     rows = -(-len(axes_shown) // columns)
     of, panels = figure(3.4 * rows if columns > 1 else 4.0, columns, rows, squeeze=False, sharey=True)
-    best = found.study.objective.best(entry.figures.best for entry in entries if entry.figures.best is not None)
+    best = found.study.objective.best(entry.measures.best for entry in entries if entry.measures.best is not None)
     for at, panel in enumerate(panels.flat):
         if at < len(axes_shown):
             _scatter(panel, axes_shown[at], found, entries, code, best)
@@ -122,7 +122,7 @@ def scatters(found: Findings, code: Encoding) -> Picture | None:
     )
 
 
-def _to_scatter(axis: Axis, found: Findings) -> bool:
+def _to_scatter(axis: ComparedAxis, found: Findings) -> bool:
     if len(present(axis, found.study)) < 2:
         return False
     compared = {effect.axis for effect in found.effects if effect.speed or effect.objective}
@@ -130,16 +130,16 @@ def _to_scatter(axis: Axis, found: Findings) -> bool:
 
 
 def _scatter(
-    panel: Any, axis: Axis, found: Findings, entries: Sequence[Entry], code: Encoding, best: float | None
+    panel: Any, axis: ComparedAxis, found: Findings, entries: Sequence[Entry], code: Encoding, best: float | None
 ) -> None:
     values = present(axis, found.study)
     numeric = all(isinstance(value, float) for value in values)
     place = {value: float(value) if numeric else float(at) for at, value in enumerate(values)}
-    for entry in sorted(entries, key=lambda entry: entry.figures.best == best):
-        x, star = place[entry.trial.axes[axis.key]], entry.figures.best == best
+    for entry in sorted(entries, key=lambda entry: entry.measures.best == best):
+        x, star = place[entry.trial.axes[axis.key]], entry.measures.best == best
         panel.plot(
             x,
-            entry.figures.best,
+            entry.measures.best,
             "*" if star else "o",
             ms=13 if star else 5,
             alpha=1 if star else 0.7,
