@@ -13,7 +13,8 @@ import time
 from raymx.errors import JobError
 from raymx.experiment import loading
 from raymx.jobs import by_value, packing
-from raymx.jobs.dashboard import Dashboard, check_storage, find_dashboard, start_cluster_here
+from raymx.jobs.clusters import check_storage, find_dashboard, start_cluster_here
+from raymx.jobs.dashboard import Dashboard
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.messages import log
 from raymx.jobs.run import Run

@@ -20,7 +20,7 @@ from conftest import EXPERIMENTS
 import raymx
 from raymx.errors import ClusterUnreachable, ExperimentError, JobError
 from raymx.experiment import loading
-from raymx.jobs import by_value, cli, dashboard, packing, status
+from raymx.jobs import by_value, cli, clusters, dashboard, packing, status
 from raymx.jobs.dashboard import Dashboard
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.run import Run
@@ -406,25 +406,25 @@ class TestDashboard:
 
     def test_nobody_there(self) -> None:
         with pytest.raises(JobError, match=r"no Ray dashboard answers at http://127\.0\.0\.1:9.*ray dashboard"):
-            dashboard.find_dashboard("http://127.0.0.1:9")
+            clusters.find_dashboard("http://127.0.0.1:9")
         with pytest.raises(JobError, match=r"no Ray dashboard answers at 127\.0\.0\.1:9"):
-            dashboard.find_dashboard("127.0.0.1:9")
+            clusters.find_dashboard("127.0.0.1:9")
 
     def test_no_cluster_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
         monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-        assert dashboard.find_dashboard(None) is None
+        assert clusters.find_dashboard(None) is None
         (tmp_path / "ray").mkdir()
         (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")  # one that was killed
-        assert dashboard.find_dashboard("auto") is None
+        assert clusters.find_dashboard("auto") is None
 
     def test_relative_storage_path_of_another_machine(self) -> None:
         with pytest.raises(ExperimentError, match="--storage-path runs is relative"):
-            dashboard.check_storage(fake_dashboard(None), "runs")
+            clusters.check_storage(fake_dashboard(None), "runs")
         for path in (None, "/nfs/runs", "~/runs", "s3://bucket/runs"):
-            dashboard.check_storage(fake_dashboard(None), path)
+            clusters.check_storage(fake_dashboard(None), path)
 
 
 class TestCommandLine:

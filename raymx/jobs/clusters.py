@@ -1,0 +1,138 @@
+"""Find the dashboard of a cluster, or start a cluster on this machine that outlives this process."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import warnings
+
+from raymx import _ray
+from raymx.errors import ExperimentError, JobError
+from raymx.jobs.dashboard import ADDRESS_VARIABLES, RETRY_S, START_TIMEOUT_S, Dashboard, unreachable, without
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+def find_dashboard(address: str | None) -> Dashboard | None:
+    """The cluster at ``address``: http://HOST:8265, HOST:6379, or "auto" (also None), which is that of RAY_ADDRESS or
+    the one that runs on this machine; None when "auto" finds none. Raises JobError."""
+    _quieten()
+    if address in (None, "auto"):
+        address = next((os.environ[name] for name in ADDRESS_VARIABLES if os.environ.get(name)), "auto")
+    assert address is not None
+    if address.startswith(("http://", "https://")):
+        return Dashboard(address)
+    url = _dashboard_of(address)
+    return Dashboard(url) if url else None
+
+
+def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
+    """Start a cluster on this machine that outlives this process; and how to stop it, in words. Raises JobError."""
+    from raymx.driver.planning import soft_limit
+
+    _ray.make_token()
+    ray = os.path.join(os.path.dirname(sys.executable), "ray")
+    environment = {
+        **os.environ,
+        **soft_limit(cpus),
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", ""),
+    }
+    command = [
+        ray,
+        "start",
+        "--head",
+        "--port=0",
+        "--node-ip-address=127.0.0.1",
+        "--dashboard-host=127.0.0.1",
+        f"--dashboard-agent-listen-port={_free_port()}",  # jobs need it, and its default may be another's
+        f"--num-cpus={cpus}",
+        "--disable-usage-stats",
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+            start_new_session=True,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JobError(f"Ray could not be started on this machine with {shlex.join(command)}: {error}") from None
+    if done.returncode:
+        raise JobError(
+            f"Ray could not be started on this machine: {shlex.join(command)} ended with "
+            f"{(done.stderr or done.stdout).strip()[-500:]}"
+        )
+    return _once_up(), f"started Ray on this machine with {cpus} logical CPUs; it stays until  {ray} stop"
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _once_up() -> Dashboard:
+    """The cluster of this machine, whose dashboard comes up seconds after the rest, or later on a busy machine."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            if found := find_dashboard("auto"):
+                return found
+            reason = "it is not there any more"
+        except JobError as error:
+            reason = str(error)
+        if time.monotonic() > deadline:
+            raise JobError(
+                f"Ray was started on this machine, but its dashboard did not come up within "
+                f"{START_TIMEOUT_S:.0f} s ({reason}): see {_ray.temporary_folder()}/session_latest/logs/dashboard.log"
+            )
+        time.sleep(RETRY_S)
+
+
+def _quieten() -> None:
+    """Import Ray and keep its own words off the screen, also those of its import in a notebook without ipywidgets."""
+    logging.getLogger("ray.widgets").setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("ray.job_submission")
+    for name in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _dashboard_of(address: str) -> str | None:
+    """The dashboard's URL of a cluster that is named as ray.init takes it; None when "auto" finds none here."""
+    found = _ray.head_here() if address == "auto" else address
+    if found is None:
+        return None
+    if address == "auto":
+        _ray.use_token()
+    host, _, port = found.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
+    except (OSError, ValueError) as error:
+        if address == "auto":
+            return None  # what ran there was killed
+        raise unreachable(address, error) from None
+    try:
+        with without(ADDRESS_VARIABLES):
+            return _ray.dashboard_url(found)
+    except (Exception, SystemExit) as error:
+        raise unreachable(found, error) from None
+
+
+def check_storage(dashboard: Dashboard, storage: str | None) -> None:
+    """Raise ExperimentError for a storage path that means nothing on the machine of the cluster's head."""
+    if storage and not dashboard.is_here and "://" not in storage and not storage.startswith(("/", "~")):
+        raise ExperimentError(
+            f"--storage-path {storage} is relative, and the cluster at {dashboard.address} is another "
+            "machine: give a path of its own from / on, ~/..., or a URI"
+        )
