@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = ROOT / "experiments"
+TESTS = ROOT / "tests"
 
 long_form = pytest.mark.skipif(not os.environ.get("RAYMX_LONG"), reason="a long form of another test: RAYMX_LONG=1")
 """On what differs little from a test that always runs, and takes a minute more."""
