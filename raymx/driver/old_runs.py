@@ -24,7 +24,7 @@ MOVED: Mapping[str, Mapping[str, str]] = {
     "raymx.watch": {"TuneHooks": "raymx.driver.monitor"},
     "raymx.trial_schedulers": dict.fromkeys(_SCHEDULERS, "raymx.sweep.schedulers"),
     "raymx.search": dict.fromkeys(("Judge", "Checked"), "raymx.sweep.search"),
-    "raymx.space": dict.fromkeys(("Space", "Axis"), "raymx.sweep.space"),
+    "raymx.space": {"Space": "raymx.sweep.space", "Axis": "raymx.sweep.axis"},
     "raymx.schema": dict.fromkeys(_SECTIONS, "raymx.experiment.schema"),
     "raymx.sweep_schema": dict.fromkeys(
         ("Sweep", "TrialScheduler", "Objective", "Price"), "raymx.experiment.sweep_schema"
