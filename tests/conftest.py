@@ -1,24 +1,87 @@
-"""Shared by the tests that start Ray: one Ray a module, and a trial driven by hand as Tune would drive it."""
+"""Shared by all tests: where things are, one Ray for many tests, and how this session's processes are known."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from by_hand import TrialByHand
+
 ROOT = Path(__file__).resolve().parents[1]
+TESTS = ROOT / "tests"
 EXPERIMENTS = ROOT / "experiments"
 
-long_form = pytest.mark.skipif(not os.environ.get("RAYMX_LONG"), reason="a long form of another test: RAYMX_LONG=1")
-"""On what differs little from a test that always runs, and takes a minute more."""
+MARK = f"RAYMX_TEST={uuid.uuid4().hex}"
+"""In the environment of all processes that this one starts; commands that a test starts have marks of their own."""
+os.environ.update([MARK.split("=")])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the token of this machine's Rays before several processes start some at once."""
+    token = Path.home() / ".ray" / "auth_token"
+    if not hasattr(config, "workerinput") and not token.exists():
+        token.parent.mkdir(exist_ok=True)
+        token.touch(0o600)
+        token.write_text(secrets.token_hex(32))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for folders of tests, of which each waits a lot; none beside this one for a few files."""
+    return 0 if any(".py" in argument for argument in config.args) else 2
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip the long forms unless they are asked for. Tests that share something run in one process, one after the
+    other; what takes long comes first, so that both processes end together.
+    """
+    for item in items:
+        if item.get_closest_marker("long") and not os.environ.get("RAYMX_LONG"):
+            item.add_marker(pytest.mark.skip(reason="a long form of another test: RAYMX_LONG=1"))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    groups = [_group(item) for item in items]
+    order = {group: FIRST.index(group) if group in FIRST else len(FIRST) for group in groups}
+    items.sort(key=lambda item: (order[_group(item)], _turn(item)))
+
+
+FIRST = (
+    "shared Ray",
+    *("test_sweeps", "test_run", "cluster of hosts", "test_submit", "test_notebooks", "data Ray", "test_chaos"),
+    *("test_elastic_runs", "test_doctor_command", "test_ray_up", "test_old_runs", "test_autoscaler_run", "test_hosts"),
+)
+_SHARED = {
+    "trial": "shared Ray",
+    "ray_cluster": "shared Ray",
+    "data_ray": "data Ray",
+    "cluster_of_hosts": "cluster of hosts",
+}
+
+
+def _group(item: pytest.Item) -> str:
+    """What a test shares with others: a Ray, or its file."""
+    fixtures = getattr(item, "fixturenames", ())
+    return next((group for name, group in _SHARED.items() if name in fixtures), item.path.stem)
+
+
+def _turn(item: pytest.Item) -> bool:
+    """Those that share the warm trial before those that share its Ray alone."""
+    return "trial" not in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    report = yield
+    shared.is_broken |= report.failed and "trial" in getattr(item, "fixturenames", ())
+    return report
 
 
 def start_ray(num_cpus: int, **options: Any) -> None:
@@ -28,14 +91,108 @@ def start_ray(num_cpus: int, **options: Any) -> None:
     ray.init("local", num_cpus=num_cpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False, **options)
 
 
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    """Ray with 16 logical CPUs, for one module."""
-    import ray
+class _Shared:
+    """The Ray that tests of this process share, and a warm trial in it: each is started when first asked for."""
 
-    start_ray(16)
+    def __init__(self) -> None:
+        self._cpus = 0
+        self._trial: TrialByHand | None = None
+        self.is_broken = False
+
+    def ray(self, num_cpus: int) -> None:
+        """Be connected to a Ray with so many logical CPUs; 0: to none."""
+        if self._cpus == num_cpus:
+            return
+        self.end_trial()
+        if self._cpus:
+            import ray
+
+            ray.shutdown()
+        self._cpus = num_cpus
+        if num_cpus:
+            start_ray(num_cpus)
+
+    def trial(self) -> TrialByHand:
+        from factories import make_trial
+
+        self.ray(RAY_CPUS)
+        if self.is_broken:
+            self.end_trial()
+        if self._trial is None:
+            self._trial = make_trial(1, 3, 3, 2, 2)
+        return self._trial
+
+    def end_trial(self) -> None:
+        ended, self._trial = self._trial, None
+        if ended is not None:
+            with contextlib.suppress(*[Exception] * self.is_broken):
+                ended.close()
+        self.is_broken = False
+
+
+RAY_CPUS, DATA_RAY_CPUS = 24, 4
+shared = _Shared()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _end_of_ray() -> Iterator[None]:
     yield
-    ray.shutdown()
+    shared.ray(0)
+
+
+@pytest.fixture
+def ray_cluster() -> None:
+    """Ray with many logical CPUs, shared by all tests that want nothing special of it."""
+    shared.ray(RAY_CPUS)
+
+
+@pytest.fixture
+def data_ray() -> None:
+    """Ray with four logical CPUs, none of which anybody else uses: for Ray Data."""
+    shared.ray(DATA_RAY_CPUS)
+
+
+@pytest.fixture(scope="module")
+def no_ray() -> None:
+    """This process is connected to no Ray: the test starts one of its own."""
+    shared.ray(0)
+
+
+@pytest.fixture(scope="module")
+def trial() -> TrialByHand:
+    """A warm trial with room for four workers, shared by all tests: each begins it with an experiment of its own."""
+    return shared.trial()
+
+
+@pytest.fixture(scope="session")
+def _database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty SQLite file of MLflow's: it takes seconds to make one."""
+    mlflow = pytest.importorskip("mlflow")
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
+    return Path(path)
+
+
+@pytest.fixture
+def store(_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of MLflow's SQLite file in a working directory, which must stay empty but for it."""
+    shutil.copy(_database, tmp_path / "mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    return "sqlite:///mlflow.db"
+
+
+@pytest.fixture(scope="session")
+def cluster_of_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A `ray_hosts.ClusterOfHosts` for all tests."""
+    import ray_hosts
+    from hosts import lan, why_not
+
+    if reason := why_not():
+        pytest.skip(reason)
+    shared = tmp_path_factory.mktemp("shared")
+    with lan(tmp_path_factory.mktemp("hosts"), 3, shared=shared) as (head, other, client):
+        ray_hosts.start([head, other], [ray_hosts.HEAD_CPUS, ray_hosts.OTHER_CPUS], dashboard=True)
+        yield ray_hosts.ClusterOfHosts([head, other], client, shared)
 
 
 @pytest.fixture(scope="module")
@@ -79,131 +236,11 @@ def _children(pid: int) -> list[int]:
     return found
 
 
+def started_at(pid: int) -> int:
+    """When a process was started, in ticks of the system's."""
+    return int(_stat(pid)[19])
+
+
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat behind the name: the second is the parent, the twentieth when it was started."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-class TrialByHand:
-    """raymx's Trial in its own process and placement group, stepped by the test. Reset re-forms it warm."""
-
-    def __init__(self, bundles: list[dict[str, float]]) -> None:
-        import ray
-        from ray.util.placement_group import placement_group
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        from raymx.trial.trainable import Trial
-
-        self._ray, self._number, self._id = ray, 0, uuid.uuid4().hex[:8]
-        self.placement_group = placement_group(bundles, strategy="PACK")
-        ray.get(self.placement_group.ready(), timeout=60)
-        self._actor_class = ray.remote(Trial).options(
-            num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(self.placement_group, 0)
-        )
-        self._actor: Any = None
-
-    def begin(self, experiment: Any) -> TrialByHand:
-        """Start the trial, or give the running one this experiment."""
-        from raymx.sweep.space import trial_config
-
-        self._number += 1
-        config = trial_config(
-            experiment, experiment.to_dict(), self.run_id, gpus=int(experiment.resources.gpus_per_worker)
-        )
-        if self._actor is None:
-            self._actor = self._actor_class.remote(config=config)
-        else:
-            assert self._ray.get(self._actor.reset.remote(config), timeout=120)
-        return self
-
-    @property
-    def run_id(self) -> str:
-        return f"test-{self._id}-{self._number}"
-
-    def notes(self) -> list[str]:
-        """What the run has said about changes."""
-        from raymx.trial.mailbox import Mailbox
-
-        return list(Mailbox(self.run_id).read("default").get("notes", []))
-
-    def step(self) -> dict[str, Any]:
-        """The next row of results; raises the trial's own error."""
-        from ray.exceptions import RayTaskError
-
-        try:
-            return dict(self._ray.get(self._actor.train.remote(), timeout=240))
-        except RayTaskError as error:
-            raise error.cause from None
-
-    def stop_in_the_middle(self, when: Any) -> dict[str, Any]:
-        """Step, ask the run to stop once its progress satisfies ``when``, and give the row that it stops with.
-
-        Progress is posted four times a second: what an epoch was too fast to show is waited for in the next.
-        """
-        from raymx.trial.mailbox import Mailbox
-
-        mailbox, ref = Mailbox(self.run_id), self._actor.train.remote()
-        deadline = time.monotonic() + 120
-        while not when(mailbox.read("default")):
-            assert time.monotonic() < deadline
-            if self._ray.wait([ref], timeout=0.02)[0]:
-                assert not self._ray.get(ref)["done"], "the run ended before it could be stopped"
-                ref = self._actor.train.remote()
-        mailbox.request_stop()
-        return dict(self._ray.get(ref, timeout=120))
-
-    def run(self, disturb: Mapping[int, Callable[[], None]] | None = None) -> list[dict[str, Any]]:
-        """Step until done; once there is a checkpoint within an epoch (from 0), do what ``disturb`` has for it."""
-        rows, disturb = [self.step()], disturb or {}
-        while not rows[-1]["done"]:
-            epoch = len(rows)
-            row = self._disturbed(epoch, disturb[epoch]) if epoch in disturb else self.step()
-            if "__duplicate__" in row:  # the loop has returned: Tune's word for a row that adds nothing
-                break
-            rows.append(row)
-        return rows
-
-    def _disturbed(self, epoch: int, disturb: Callable[[], None]) -> dict[str, Any]:
-        from raymx.trial.mailbox import Mailbox
-
-        ref, deadline, saved = self._actor.train.remote(), time.monotonic() + 120, None
-        while not saved or saved[0] != epoch or saved[1] == 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-            saved = Mailbox(self.run_id).read("default").get("saved")
-        disturb()
-        return dict(self._ray.get(ref, timeout=120))
-
-    def roles(self, *names: str) -> list[int]:
-        """The process ids of the trial's roles, of one kind or of all."""
-        titles = tuple(f"ray::{name}" for name in names or ("Worker", "Server", "KVScheduler"))
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if (folder / "cmdline").read_bytes().decode(errors="replace").startswith(titles):
-                    found.append(int(folder.name))
-        return found
-
-    def kill(self, role: str) -> None:
-        """SIGKILL one process of a role: the oldest, which is no standby."""
-        os.kill(min(self.roles(role), key=lambda pid: int(_stat(pid)[19])), signal.SIGKILL)
-
-    def save(self, folder: Path) -> Any:
-        """The checkpoint that Tune would take now, as `raymx.checkpoint.files.Saved`."""
-        from raymx.checkpoint import files
-
-        self._ray.get(self._actor.save.remote(str(folder)), timeout=120)
-        return files.read(str(folder))
-
-    def restore(self, folder: Path) -> None:
-        self._ray.get(self._actor.restore.remote(str(folder)), timeout=120)
-
-    def close(self) -> None:
-        from ray.util.placement_group import remove_placement_group
-
-        if self._actor is not None:
-            logdir = self._ray.get(self._actor.__ray_call__.remote(lambda trial: trial.logdir))
-            self._ray.get(self._actor.stop.remote(), timeout=60)
-            shutil.rmtree(logdir)
-            self._ray.kill(self._actor)
-        remove_placement_group(self.placement_group)

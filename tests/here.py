@@ -74,12 +74,20 @@ class Here:
         code = f"import raymx, json; view = raymx.attach({run_id!r}).view(); print(json.dumps(view.as_dict()))"
         return dict(json.loads(self.run(code)))
 
-    def until(self, run_id: str, reached: Any) -> dict[str, Any]:
-        deadline = time.monotonic() + 120
-        while not reached(view := self.view(run_id)):
-            assert time.monotonic() < deadline, view
-            assert view["state"] not in ("failed", "lost"), view
-        return view
+    def until(self, run_id: str, reached: str) -> dict[str, Any]:
+        """The view of a run once ``reached``, an expression of ``view``, is true. One process looks again and again."""
+        code = f"""
+import json, raymx, time
+run, deadline = raymx.attach({run_id!r}), time.monotonic() + 150
+while True:
+    view = run.view()
+    if {reached}:
+        break
+    assert view.state not in ("failed", "lost") and time.monotonic() < deadline, view
+    time.sleep(0.2)
+print(json.dumps(view.as_dict()))
+"""
+        return dict(json.loads(self.run(code)))
 
     def roles(self) -> dict[int, str]:
         return marked(self.mark, *ROLES)

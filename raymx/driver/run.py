@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 from raymx import _ray
 from raymx.cli.exit import EXIT_INTERRUPTED, EXIT_OK
 from raymx.cluster import placement
+from raymx.driver import old_runs
 from raymx.driver.connection import connect
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
@@ -153,7 +155,8 @@ class Driver:
                 source_files.keep_source(self.experiment.directory, os.path.join(self._storage_path, folder))
             trials.write_sweep()
             announce(self.experiment.sweep.priority)
-            return self._tuner(folder, prepared).fit()
+            with contextlib.nullcontext() if self._resume is None else old_runs.importable():
+                return self._tuner(folder, prepared).fit()
         except RaymxError:
             raise
         except Exception as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import shutil
 import signal
@@ -49,6 +50,7 @@ sys.stdin.read()'
 """
 
 
+@functools.cache
 def why_not() -> str | None:
     """Why there can be no hosts here; None when there can. It makes two and lets them talk."""
     if os.geteuid() != 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hosts import Host
@@ -13,8 +14,21 @@ START_TIMEOUT_S = 120.0
 # Ray sends its token to an address that was named only when told to.
 TOKEN = {"RAY_AUTH_MODE": "token"}
 
+HEAD_CPUS, OTHER_CPUS = 4, 2  # the trial, a worker with its data CPU and the server; the other worker with its own
 
-def start(hosts: Sequence[Host], cpus: Sequence[float], env: Mapping[str, str] | None = None) -> None:
+
+@dataclass(frozen=True)
+class ClusterOfHosts:
+    """A head and another node, which have the folder ``shared``, and a client with nothing of theirs but a cable."""
+
+    nodes: list[Host]
+    client: Host
+    shared: Path
+
+
+def start(
+    hosts: Sequence[Host], cpus: Sequence[float], env: Mapping[str, str] | None = None, dashboard: bool = False
+) -> None:
     """Start Ray on all of them, the head on the first, with so many logical CPUs; ``env`` is for Ray's settings."""
     head, *others = hosts
     head.run([RAY, "get-auth-token", "--generate"], START_TIMEOUT_S)
@@ -25,7 +39,7 @@ def start(hosts: Sequence[Host], cpus: Sequence[float], env: Mapping[str, str] |
             "--head",
             f"--node-ip-address={head.address}",
             f"--num-cpus={cpus[0]}",
-            "--include-dashboard=false",
+            f"--dashboard-host={head.address}" if dashboard else "--include-dashboard=false",
         ],
         START_TIMEOUT_S,
         {**TOKEN, **(env or {})},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import signal
 import subprocess
 import sys
@@ -30,10 +31,15 @@ def _possible() -> None:
         pytest.skip(reason)
 
 
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[list[Host]]:
-    (tmp_path / "shared").mkdir()
-    with lan(tmp_path, 2, shared=tmp_path / "shared") as made:
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hosts")
+
+
+@pytest.fixture(scope="module")
+def hosts(scratch: Path) -> Iterator[list[Host]]:
+    (scratch / "shared").mkdir()
+    with lan(scratch, 2, shared=scratch / "shared") as made:
         yield made
 
 
@@ -52,15 +58,15 @@ def listen(host: Host) -> subprocess.Popen[str]:
     return process
 
 
-def test_each_has_its_own_name_files_and_processes(hosts: list[Host], tmp_path: Path) -> None:
+def test_each_has_its_own_name_files_and_processes(hosts: list[Host], scratch: Path) -> None:
     one, other = hosts
     assert [shell(host, "hostname") for host in hosts] == [one.name, other.name]
     for place in ("/tmp", "~", "/dev/shm"):
         shell(one, f"touch {place}/a_file")
         assert "a_file" not in shell(other, f"ls {place}")
     assert (one.home / "a_file").exists()
-    shell(one, f"touch {tmp_path}/shared/a_file")
-    assert shell(other, f"ls {tmp_path}/shared") == "a_file"
+    shell(one, f"touch {scratch}/shared/a_file")
+    assert shell(other, f"ls {scratch}/shared") == "a_file"
     process = listen(one)
     assert [LISTEN.strip() in title for title in one.processes().values()] == [True]
     assert not other.processes()
@@ -98,7 +104,6 @@ def test_a_command_gets_signals_and_gives_its_exit_code(hosts: list[Host]) -> No
 
 
 def test_a_power_cut_ends_all_that_runs_and_nothing_is_left(tmp_path: Path) -> None:
-    before = [Path(f"/proc/self/{name}").read_text() for name in ("mountinfo", "net/dev")]
     with lan(tmp_path, 2) as (one, other):
         process = listen(one)
         shell(one, "setsid sleep 1000 > /dev/null 2>&1 &")
@@ -107,6 +112,5 @@ def test_a_power_cut_ends_all_that_runs_and_nothing_is_left(tmp_path: Path) -> N
         assert process.wait(20) != 0
         assert not one.processes()
         assert connect(other, one) != 0
-    mounts, cards = (Path(f"/proc/self/{name}").read_text() for name in ("mountinfo", "net/dev"))
-    assert mounts == before[0]
-    assert cards.count(":") == before[1].count(":")
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+    assert not re.search(r"port-|switch", Path("/proc/self/net/dev").read_text())

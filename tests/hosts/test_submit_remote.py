@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import EXPERIMENTS
 from here import SMALL
-from hosts import Host, lan, why_not
-from ray_hosts import RAY, START_TIMEOUT_S, TOKEN
+from ray_hosts import TOKEN, ClusterOfHosts
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -19,32 +17,9 @@ PATH = {"PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
 SUBMIT = [sys.executable, "-m", "raymx.submit"]
 
 
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Host]]:
-    """The head of a cluster, and a client; neither sees the other's home or /tmp."""
-    if reason := why_not():
-        pytest.skip(reason)
-    with lan(tmp_path_factory.mktemp("hosts"), 2) as made:
-        head, client = made
-        head.run([RAY, "get-auth-token", "--generate"], START_TIMEOUT_S)
-        head.run(
-            [
-                RAY,
-                "start",
-                "--head",
-                f"--node-ip-address={head.address}",
-                "--num-cpus=4",
-                f"--dashboard-host={head.address}",
-            ],
-            START_TIMEOUT_S,
-            {**TOKEN, **PATH},
-        )
-        (client.home / ".ray").mkdir()
-        yield made
-
-
-def test_through_the_dashboard_alone(hosts: list[Host]) -> None:
-    head, client = hosts
+def test_through_the_dashboard_alone(cluster_of_hosts: ClusterOfHosts) -> None:
+    head, client = cluster_of_hosts.nodes[0], cluster_of_hosts.client
+    (client.home / ".ray").mkdir()
     address = f"http://{head.address}:8265"
     experiment = [EXPERIMENTS / "fashion_mnist.yaml", *SMALL, "--num-epochs", "2"]
     refused = client.run([*SUBMIT, *experiment, "--address", address], 60, PATH, check=False)

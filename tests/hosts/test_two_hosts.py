@@ -18,27 +18,23 @@ from typing import Any
 import pytest
 import ray_hosts
 from conftest import EXPERIMENTS
-from hosts import Host, lan, why_not
+from hosts import Host
+from ray_hosts import OTHER_CPUS, ClusterOfHosts
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 
-HEAD_CPUS, OTHER_CPUS = 4, 2  # the trial, a worker with its data CPU and the server; the other worker with its own
 WAIT_S = 180.0  # Ray itself would take a minute to notice that a machine is silent
 LISTENS, CONNECTED = "0A", "01"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("shared")
+def hosts(cluster_of_hosts: ClusterOfHosts) -> list[Host]:
+    return cluster_of_hosts.nodes
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Iterator[list[Host]]:
-    if reason := why_not():
-        pytest.skip(reason)
-    with lan(tmp_path_factory.mktemp("hosts"), 2, shared=shared) as made:
-        ray_hosts.start(made, [HEAD_CPUS, OTHER_CPUS])
-        yield made
+def shared(cluster_of_hosts: ClusterOfHosts) -> Path:
+    return cluster_of_hosts.shared
 
 
 class Run:

@@ -1,6 +1,6 @@
 """Roles, whole nodes and the trial are killed, and nodes come, all through a run: it ends as an undisturbed one.
 
-RAYMX_CHAOS_KILLS says how many kills there are (20 is a long test), RAYMX_CHAOS_SEED which.
+RAYMX_CHAOS_SEED says which.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import ROLES, Command, rows, the_run
 from conftest import EXPERIMENTS, kill_node, marked
-from test_run import ROLES, Command, rows, the_run
 
-KILLS = int(os.environ.get("RAYMX_CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("RAYMX_CHAOS_SEED", "31"))
-EPOCHS = max(4, KILLS // 2)
 NODES = 3
 VICTIMS = ["Worker", "Worker", "Server", "KVScheduler", "Trial", "node", "node"]
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300 + 60 * KILLS)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1500)]
 
+ALONE = ["--num-workers", 1, "--kv-store", "local", "--set", "data.cpus=1"]
 MLP = ["--set", "model.net=nets:mlp", "--set", "training.optimizer={name: adam}", "--lr", 0.001]
 ELASTIC = [
     "--set",
@@ -37,8 +36,6 @@ ELASTIC = [
     "resources.resize_cooldown_s=1",
     "--set",
     "checkpoint.every_steps=10",
-    "--num-epochs",
-    EPOCHS,
 ]
 
 
@@ -56,8 +53,8 @@ class Chaos:
         self.command: Command
         self.done, self._next = list[str](), list[str]()
 
-    def run(self, *arguments: object) -> list[dict[str, Any]]:
-        """Start the run, kill ``KILLS`` times, let it end; its rows."""
+    def run(self, kills: int, *arguments: object) -> list[dict[str, Any]]:
+        """Start the run, kill so many times, let it end; its rows."""
         self.command = Command(
             EXPERIMENTS / "fashion_mnist.yaml",
             "--address",
@@ -68,7 +65,7 @@ class Chaos:
             cwd=self.folder.parent,
             RAY_AUTH_MODE="disabled",
         )
-        for _ in range(KILLS):
+        for _ in range(kills):
             self._wait_for_progress()
             self._kill()
         assert self.command.wait(240) == 0, self.command.err + self.command.out
@@ -108,20 +105,19 @@ class Chaos:
 
 
 @pytest.fixture
-def chaos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chaos]:
-    import ray
-
+def chaos(no_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chaos]:
     mark = uuid.uuid4().hex
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAYMX_TEST", mark)
     made = Chaos(tmp_path / "runs", mark)
     yield made
-    ray.shutdown()
     made.close()
 
 
 def undisturbed(folder: Path, *arguments: object) -> list[dict[str, Any]]:
-    command = Command(EXPERIMENTS / "fashion_mnist.yaml", "--storage-path", folder, *arguments, cwd=folder.parent)
+    command = Command(
+        EXPERIMENTS / "fashion_mnist.yaml", "--storage-path", folder, *ALONE, *arguments, cwd=folder.parent
+    )
     assert command.wait(240) == 0, command.err
     return rows(the_run(folder))
 
@@ -139,14 +135,16 @@ def weights(folder: Path) -> dict[str, np.ndarray]:
     return {name: array.asnumpy() for name, array in mx.nd.load(str(newest / "net.params")).items()}
 
 
-@pytest.mark.parametrize("net", ["mlp", "lenet"])
-def test_ends_as_an_undisturbed_run(chaos: Chaos, tmp_path: Path, net: str) -> None:
-    if net == "lenet" and KILLS < 10:
-        pytest.skip("the long form only")
-    arguments = MLP if net == "mlp" else []
-    found = last_of_each_epoch(chaos.run(*ELASTIC, *arguments))
-    expected = undisturbed(tmp_path / "calm", "--num-epochs", EPOCHS, *arguments)
-    assert [row["epoch"] for row in found] == list(range(1, EPOCHS + 1)), chaos.done
+@pytest.mark.parametrize(
+    ("net", "kills"),
+    [("mlp", 4), pytest.param("mlp", 20, marks=pytest.mark.long), pytest.param("lenet", 20, marks=pytest.mark.long)],
+)
+def test_ends_as_an_undisturbed_run(chaos: Chaos, tmp_path: Path, net: str, kills: int) -> None:
+    epochs = max(4, kills // 2)
+    arguments = ["--num-epochs", epochs, *(MLP if net == "mlp" else [])]
+    found = last_of_each_epoch(chaos.run(kills, *ELASTIC, *arguments))
+    expected = undisturbed(tmp_path / "calm", *arguments)
+    assert [row["epoch"] for row in found] == list(range(1, epochs + 1)), chaos.done
     assert {row["train_samples"] for row in found} == {expected[0]["train_samples"]} == {6000}
     assert {row["validation_samples"] for row in found} == {expected[0]["validation_samples"]}
     assert abs(found[-1]["validation_accuracy"] - expected[-1]["validation_accuracy"]) <= 0.01

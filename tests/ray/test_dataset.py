@@ -6,7 +6,7 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import ray
-from conftest import start_ray
 
 import raymx
 from raymx.data.recordio.framing import MAGIC_BYTES
@@ -37,13 +36,10 @@ COLUMNS = {
 Row = dict[str, Any]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def dataset_ray() -> Iterator[None]:
-    start_ray(4)
+@pytest.fixture(autouse=True)
+def dataset_ray(data_ray: None) -> None:
     ray.data.DataContext.get_current().enable_progress_bars = False
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test module
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXPERIMENTS, TrialByHand, kill_node, start_ray
+from by_hand import TrialByHand
+from conftest import kill_node
+from factories import make_experiment, make_trial
 
-from raymx.experiment.loading import load_experiment
+from raymx.experiment.loading import Experiment
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 
-OWN = [{"CPU": 1}, {"CPU": 3}]  # the trial and the KVStore scheduler; a worker with its data CPU and the server
+OWN = (1, 3)  # the trial and the KVStore scheduler; a worker with its data CPU and the server
 SLOT_CPUS = 2
 
 
@@ -30,10 +32,7 @@ class Nodes:
         import ray
         from ray.cluster_utils import Cluster
 
-        # This process may have started another Ray, and then has a token, which it sends to this one when told so.
-        start_ray(1)
-        ray.shutdown()
-        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_MODE"] = "token"  # for an address that was named, too
         # Ray's default takes fifteen seconds to see that a node is gone.
         quickly = {
             "health_check_initial_delay_ms": 0,
@@ -69,7 +68,7 @@ class Nodes:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
+def nodes(no_ray: None) -> Iterator[Nodes]:
     import ray
 
     made = Nodes()
@@ -81,14 +80,13 @@ def nodes() -> Iterator[Nodes]:
 
 @pytest.fixture(scope="module")
 def trial(nodes: Nodes) -> Iterator[TrialByHand]:
-    by_hand = TrialByHand(OWN)
+    by_hand = make_trial(*OWN)
     yield by_hand
     by_hand.close()
 
 
-def elastic(**changes: object) -> Any:
-    return load_experiment(
-        EXPERIMENTS / "fashion_mnist.yaml",
+def elastic(**changes: object) -> Experiment:
+    return make_experiment(
         {
             "model.net": "nets:mlp",
             "training.epochs": 1000,
@@ -99,6 +97,7 @@ def elastic(**changes: object) -> Any:
             "resources.standby": False,
             **changes,
         },
+        file="fashion_mnist",
     )
 
 
@@ -151,7 +150,7 @@ def test_two_elastic_runs_share_a_cluster(nodes: Nodes, trial: TrialByHand) -> N
     rows: list[dict[str, Any]] = []
     step_until(trial, lambda row: row["num_workers"] == 3, rows)
     other: list[TrialByHand] = []
-    came = threading.Thread(target=lambda: other.append(TrialByHand(OWN)))
+    came = threading.Thread(target=lambda: other.append(make_trial(*OWN)))
     came.start()
     step_until(trial, lambda row: bool(other), rows)
     came.join()
@@ -172,7 +171,7 @@ def test_waits_for_room_when_its_own_bundle_is_lost_and_goes_on(nodes: Nodes, tr
     """The only worker's node dies, and the server with it: the trial, on another node, waits for one more."""
     trial.begin(elastic(**{"resources.workers": 1}))  # it asks for no more room now
     stays, added = nodes.add(1), nodes.add(5)
-    by_hand = TrialByHand([{"CPU": 1}, {"CPU": 5}])
+    by_hand = make_trial(1, 5)
     try:
         by_hand.begin(elastic(**{"resources.workers": 1, "resources.cpus_per_worker": 3, "kvstore.type": "dist_sync"}))
         rows = [by_hand.step()]

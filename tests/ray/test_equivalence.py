@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EXPERIMENTS, TrialByHand, long_form
+from by_hand import TrialByHand
+from conftest import EXPERIMENTS
+from factories import IMAGES, make_experiment, part_of_the_images
 
 from raymx.checkpoint.files import Saved
-from raymx.data.recordio.record import RecordIOWriter, read_payload, scan
-from raymx.experiment.loading import parse_experiment
+from raymx.experiment.loading import Experiment
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -22,20 +23,7 @@ RECORDS = 3_180  # 49 batches of 64 and one of 44: 100 steps in two epochs, with
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A part of the real images."""
-    source = EXPERIMENTS / "data" / "fashion_mnist_train.rec"
-    path = tmp_path_factory.mktemp("data") / "part.rec"
-    with open(source, "rb") as file, RecordIOWriter(path) as out:
-        for offset in scan(source).offsets[:: len(scan(source).offsets) // RECORDS][:RECORDS]:
-            out.write(read_payload(file, int(offset)))
-    return path
-
-
-@pytest.fixture(scope="module")
-def trial(ray_cluster: None) -> Iterator[TrialByHand]:
-    by_hand = TrialByHand([{"CPU": 1}, {"CPU": 3}, {"CPU": 3}, {"CPU": 2}, {"CPU": 2}])
-    yield by_hand
-    by_hand.close()
+    return part_of_the_images(tmp_path_factory.mktemp("data") / "part.rec", RECORDS)
 
 
 def experiment(
@@ -47,31 +35,28 @@ def experiment(
     base_lr: float = 0.05,
     precision: dict[str, Any] | None = None,
     **optimizer: object,
-) -> Any:
-    return parse_experiment(
-        {
-            "name": "equivalence",
-            "model": {"net": "nets:mlp", "classes": 10},
-            "data": {"train": str(records), "image_shape": [1, 28, 28], "mean": 73, "std": 90},
-            "training": {
-                "epochs": epochs,
-                "global_batch_size": 64,
-                "base_lr": base_lr,
-                "base_batch_size": 64,
-                "warmup_epochs": 0.5,
-                "optimizer": optimizer or {"name": "sgd", "momentum": 0.9, "wd": 0.001},
-            },
-            "kvstore": {
-                "type": "dist_sync",
-                "servers": servers,
-                "update_on_kvstore": update_on_kvstore,
-                # Low enough that the two larger weights of the net are cut over two servers.
-                "env": {"worker": {"MXNET_KVSTORE_BIGARRAY_BOUND": 1000}},
-            },
-            "precision": precision or {},
-            "resources": {"workers": workers, "standby": False},
+) -> Experiment:
+    return make_experiment(
+        directory=EXPERIMENTS,
+        model={"net": "nets:mlp"},
+        data={**IMAGES, "train": str(records)},
+        training={
+            "epochs": epochs,
+            "global_batch_size": 64,
+            "base_lr": base_lr,
+            "base_batch_size": 64,
+            "warmup_epochs": 0.5,
+            "optimizer": optimizer or {"name": "sgd", "momentum": 0.9, "wd": 0.001},
         },
-        str(EXPERIMENTS),
+        kvstore={
+            "type": "dist_sync",
+            "servers": servers,
+            "update_on_kvstore": update_on_kvstore,
+            # Low enough that the two larger weights of the net are cut over two servers.
+            "env": {"worker": {"MXNET_KVSTORE_BIGARRAY_BOUND": 1000}},
+        },
+        precision=precision or {},
+        resources={"workers": workers, "standby": False},
     )
 
 
@@ -167,8 +152,8 @@ def parameters(saved: Saved) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("optimizer", "forget"),
     [
-        pytest.param({"base_lr": 0.01}, {"arrays": {}}, marks=long_form),
-        pytest.param({"base_lr": 0.001, "name": "adam"}, {"arrays": {}}, marks=long_form),
+        pytest.param({"base_lr": 0.01}, {"arrays": {}}, marks=pytest.mark.long),
+        pytest.param({"base_lr": 0.001, "name": "adam"}, {"arrays": {}}, marks=pytest.mark.long),
         ({"base_lr": 0.001, "name": "adam"}, {"counts": {}}),
     ],
 )

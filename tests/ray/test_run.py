@@ -2,83 +2,39 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXPERIMENTS, long_form, marked
+from commands import ROLES, Command, rows, the_run, wait_until
+from conftest import EXPERIMENTS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 
 FASHION_MNIST = EXPERIMENTS / "fashion_mnist.yaml"
-ROLES = ("ray::Worker", "ray::Server", "ray::KVScheduler", "ray::Trial")
-
-
-class Command:
-    """One ``python -m raymx.run``, and every process that it leads to, known by a mark in their environment."""
-
-    def __init__(self, *arguments: object, cwd: Path, **environment: str) -> None:
-        self._mark = f"RAYMX_TEST={uuid.uuid4().hex}"
-        name, value = self._mark.split("=")
-        clean = {key: text for key, text in os.environ.items() if not key.startswith("RAY")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "raymx.run", *map(str, arguments)],
-            cwd=cwd,
-            text=True,
-            env=clean | environment | {name: value},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-        )
-        self.out = self.err = ""
-
-    def wait(self, timeout_s: float = 180) -> int:
-        try:
-            self.out, self.err = self.process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
-        return self.process.returncode
-
-    def left(self, *names: str) -> list[str]:
-        """Processes that still run, by title; those that begin with ``names`` when there are any."""
-        return list(marked(self._mark, *names).values())
-
-
-def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {timeout_s} s"
-        time.sleep(0.2)
-    return value
+ALONE = ["--num-workers", 1, "--kv-store", "local", "--set", "data.cpus=1"]
+"""One process that imports MXNet in place of four, where the roles are not what is tested."""
 
 
 def sockets() -> set[str]:
-    return {path.name for path in Path("/tmp").iterdir() if path.name.isdigit()}
+    """MXNet's socket files, named by ports, that nobody listens on any more."""
+    listened_on = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()}
+    return {path.name for path in Path("/tmp").iterdir() if path.name.isdigit() and str(path) not in listened_on}
 
 
 @pytest.fixture(autouse=True)
 def no_socket_is_left() -> Any:
+    """But those of other runs, which may come and go meanwhile."""
     before = sockets()
     yield
-    assert sockets() <= before
-
-
-def rows(run: Path) -> list[dict[str, Any]]:
-    """The rows of the run's only trial so far, from where Tune keeps them while it runs."""
-    return [json.loads(line) for file in run.glob("Trial*/result.json") for line in file.read_text().splitlines()]
-
-
-def the_run(storage: Path) -> Path:
-    return next(path for path in storage.iterdir() if path.is_dir())
+    wait_until(lambda: sockets() <= before, 20, "the removal of socket files")
 
 
 def checkpoints(storage: Path) -> list[Path]:
@@ -132,60 +88,76 @@ def test_success(tmp_path: Path) -> None:
 
 def load_in_gluon(parameters: str) -> None:
     """The trained net, as a user takes it up."""
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import mxnet as mx, nets; net = nets.lenet(10); "
-        "net.load_parameters(sys.argv[2]); print(net(mx.nd.zeros((1, 1, 28, 28))).shape)"
+    import mxnet as mx
+
+    spec = importlib.util.spec_from_file_location("nets_of_a_user", EXPERIMENTS / "nets.py")
+    assert spec is not None
+    assert spec.loader is not None
+    nets = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(nets)
+    net = nets.lenet(10)
+    net.load_parameters(parameters)
+    assert net(mx.nd.zeros((1, 1, 28, 28))).shape == (1, 10)
+
+
+RUN = [FASHION_MNIST, "--num-epochs", 40, "--set", "data.train=data/fashion_mnist_val.rec"]
+"""Epochs of a second at most, and roles in processes of their own."""
+
+
+def in_a_later_epoch(command: Command, storage: Path) -> None:
+    """Wait until there is one more checkpoint than now, and Tune has written that down."""
+    before = {path.parent.name for path in checkpoints(storage)}
+    wait_until(
+        lambda: {path.parent.name for path in checkpoints(storage)} - before or command.process.poll() is not None,
+        150,
+        "an epoch",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(EXPERIMENTS), parameters],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stdout.strip() == "(1, 10)"
+    time.sleep(1.5)
+    assert command.process.poll() is None, command.wait() or command.err
 
 
-@pytest.fixture
-def training(tmp_path: Path) -> tuple[Command, Path]:
-    """A run that has done its first epoch and goes on."""
-    command = Command(FASHION_MNIST, "--storage-path", tmp_path / "runs", "--num-epochs", 6, cwd=tmp_path)
-    wait_until(lambda: checkpoints(tmp_path / "runs") or command.process.poll() is not None, 150, "a first epoch")
-    time.sleep(3)  # into a later epoch, and until Tune has written down that checkpoint
-    return command, tmp_path / "runs"
+def test_a_run_is_interrupted_resumed_killed_and_resumed(tmp_path: Path) -> None:
+    """Ctrl-C saves a checkpoint; a driver that is killed leaves no role; each time the run goes on where it was."""
+    storage = tmp_path / "runs"
+    command = Command(*RUN, "--storage-path", storage, cwd=tmp_path)
+    in_a_later_epoch(command, storage)
+    stopped = stop(command, signal.SIGINT, storage)
+
+    command = Command("--resume", the_run(storage), cwd=tmp_path)
+    in_a_later_epoch(command, storage)
+    command.process.kill()
+    command.wait()
+    assert "epoch 1/40" not in command.out
+    wait_until(lambda: not command.left(*ROLES), 60, "the end of all roles")
+    killed = max(row["epoch"] for row in rows(the_run(storage)))
+    assert killed > stopped
+
+    command = Command("--resume", the_run(storage), cwd=tmp_path)
+    assert command.wait() == 0, command.err
+    assert command.left() == []
+    assert "epoch 40/40" in command.out
+    assert "epoch 1/40" not in command.out
+    assert rows(the_run(storage))[-1]["epoch"] == 40
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=long_form)])
-def test_ctrl_c_saves_and_resume_goes_on(training: tuple[Command, Path], number: signal.Signals) -> None:
-    command, storage = training
+@pytest.mark.long
+def test_sigterm_is_as_ctrl_c(tmp_path: Path) -> None:
+    command = Command(*RUN, "--storage-path", tmp_path / "runs", cwd=tmp_path)
+    in_a_later_epoch(command, tmp_path / "runs")
+    stop(command, signal.SIGTERM, tmp_path / "runs")
+
+
+def stop(command: Command, number: signal.Signals, storage: Path) -> int:
+    """Send a signal; the epoch that the run has saved."""
     command.process.send_signal(number)
     assert command.wait(timeout_s=60) == 130
     assert command.left() == []
     assert "stopping: saving a checkpoint" in command.out
     assert command.err == ""
-    run = the_run(storage)
-    newest = json.loads(checkpoints(storage)[-1].read_text())
-    assert 1 <= newest["epoch"] < 6
-    assert json.loads((run / "summary.json").read_text())["state"] == "interrupted"
-    if number == signal.SIGTERM:
-        return
-    resumed = Command("--resume", run, cwd=storage.parent)
-    assert resumed.wait() == 0, resumed.err
-    assert "epoch 6/6" in resumed.out
-    assert "epoch 1/6" not in resumed.out
-    assert rows(run)[-1]["epoch"] == 6
-    assert resumed.left() == []
-
-
-def test_a_killed_driver_leaves_no_role_and_can_be_resumed(training: tuple[Command, Path]) -> None:
-    command, storage = training
-    command.process.kill()
-    command.wait()
-    wait_until(lambda: not command.left(*ROLES), 60, "the end of all roles")
-    resumed = Command("--resume", the_run(storage), cwd=storage.parent)
-    assert resumed.wait() == 0, resumed.err
-    assert "epoch 1/6" not in resumed.out
-    assert rows(the_run(storage))[-1]["epoch"] == 6
+    epoch = int(json.loads(checkpoints(storage)[-1].read_text())["epoch"])
+    assert 1 <= epoch < 40
+    assert json.loads((the_run(storage) / "summary.json").read_text())["state"] == "interrupted"
+    return epoch
 
 
 def test_an_exception_in_the_net(tmp_path: Path) -> None:
@@ -197,7 +169,7 @@ def test_an_exception_in_the_net(tmp_path: Path) -> None:
     experiment.write_text(
         FASHION_MNIST.read_text().replace("data/", f"{EXPERIMENTS}/data/").replace("nets:lenet", "own:net")
     )
-    command = Command(experiment, "--storage-path", tmp_path / "runs", cwd=tmp_path)
+    command = Command(experiment, *ALONE, "--storage-path", tmp_path / "runs", cwd=tmp_path)
     assert command.wait() == 1
     errors = command.err.splitlines()
     assert errors[0].startswith("raymx: error: worker ")
@@ -210,16 +182,12 @@ def test_an_exception_in_the_net(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "data.train=data/missing.rec"], "missing.rec does not exist"),
-        (["--set", "training.base_lrr=0.1"], "training.base_lr"),
-        (["--kv-store", "dist_snyc"], "dist_sync"),
-        (["--kv-store", "local"], "kvstore.type is local"),
-        (["--resume", "/nowhere"], "/nowhere"),
         (["--address", "127.0.0.1:1"], "cannot connect to the Ray cluster at 127.0.0.1:1"),
         (["--gpus", "0,1"], "GPU"),
     ],
 )
 def test_a_users_mistake_is_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:
+    """More of them: tests/unit/test_commands.py."""
     command = Command(FASHION_MNIST, "--storage-path", tmp_path / "runs", *arguments, cwd=tmp_path)
     assert command.wait() == 1
     assert message in command.err
@@ -250,7 +218,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_one_message(small_disk: Path, tmp_path: Path) -> None:
-    command = Command(FASHION_MNIST, "--storage-path", small_disk / "runs", "--num-epochs", 3, cwd=tmp_path)
+    command = Command(*RUN, *ALONE, "--storage-path", small_disk / "runs", cwd=tmp_path)
     assert command.wait() == 1
     assert command.err.startswith("raymx: error: ")
     assert "MB are free in" in command.err
@@ -259,19 +227,17 @@ def test_a_full_disk_is_one_message(small_disk: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def cluster(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A cluster of two nodes, neither of which holds the default experiment alone; its address.
 
     It asks for no token, as it would when this process had started another Ray before it.
     """
-    import ray
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
     nodes.add_node(num_cpus=4)
     yield nodes.address
-    ray.shutdown()
     nodes.shutdown()
 
 
@@ -289,6 +255,8 @@ def test_on_a_cluster_of_two_nodes(cluster: str, tmp_path: Path) -> None:
         tmp_path / "runs",
         "--num-epochs",
         1,
+        "--set",
+        "model.net=nets:mlp",
         cwd=tmp_path,
         RAY_AUTH_MODE="disabled",
     )
@@ -296,11 +264,3 @@ def test_on_a_cluster_of_two_nodes(cluster: str, tmp_path: Path) -> None:
     assert "started Ray" not in command.out
     assert "the cluster has 2 nodes" in command.out
     assert rows(the_run(tmp_path / "runs"))[0]["validation_accuracy"] > 0.5
-
-
-def test_dry_run_starts_nothing(tmp_path: Path) -> None:
-    command = Command(FASHION_MNIST, "--dry-run", "--lr", 0.25, cwd=tmp_path)
-    assert command.wait() == 0
-    assert "base_lr: 0.25" in command.out
-    assert "trial and KVStore scheduler" in command.out
-    assert list(tmp_path.iterdir()) == []

@@ -1,32 +1,41 @@
-"""Every KVStore type trains the default experiment; one trial is re-formed warm from each to the next."""
+"""Every KVStore type trains; one trial is re-formed warm from each to the next."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXPERIMENTS, TrialByHand
+from by_hand import TrialByHand
+from conftest import EXPERIMENTS
+from factories import IMAGES, make_experiment, part_of_the_images
 
-from raymx.experiment.loading import load_experiment
+from raymx.experiment.loading import Experiment
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 DIST = ["dist_sync", "dist_async", "dist_sync_device", "dist_async_device"]
 TWO_BIT: dict[str, Any] = {"type": "2bit", "threshold": 0.05}
+SIZES = (784 * 64, 64, 64 * 32, 32, 32 * 10, 10)  # of nets:mlp
 
 
 @pytest.fixture(scope="module")
-def trial(ray_cluster: None) -> Iterator[TrialByHand]:
-    by_hand = TrialByHand([{"CPU": 1}, {"CPU": 3}, {"CPU": 3}])
-    yield by_hand
-    by_hand.close()
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return part_of_the_images(tmp_path_factory.mktemp("data") / "part.rec", 2_000)
 
 
-def experiment(**overrides: Any) -> Any:
-    keys = {"training.epochs": 1} | {key.replace("__", "."): value for key, value in overrides.items()}
-    return load_experiment(EXPERIMENTS / "fashion_mnist.yaml", keys)
+def experiment(records: Path, workers: int = 2, devices: int = 1, **kvstore: Any) -> Experiment:
+    """One epoch of a small net."""
+    return make_experiment(
+        directory=EXPERIMENTS,
+        model={"net": "nets:mlp"},
+        data={**IMAGES, "train": str(records), "validation": IMAGES["train"]},
+        training={"global_batch_size": 32, "base_lr": 0.05, "optimizer": {"name": "sgd", "momentum": 0.9}},
+        kvstore=kvstore,
+        resources={"workers": workers, "cpu_devices_per_worker": devices, "standby": False},
+    )
 
 
 def check(row: dict[str, Any], workers: int, asynchronous: bool = False) -> None:
@@ -43,14 +52,12 @@ def check(row: dict[str, Any], workers: int, asynchronous: bool = False) -> None
 @pytest.mark.parametrize(
     ("store", "servers", "compression"), [*itertools.product(DIST, [1, 2], [{"type": "none"}, TWO_BIT])]
 )
-def test_dist(trial: TrialByHand, store: str, servers: int, compression: dict[str, Any]) -> None:
-    row = trial.begin(
-        experiment(kvstore__type=store, kvstore__servers=servers, kvstore__compression=compression)
-    ).step()
+def test_dist(trial: TrialByHand, records: Path, store: str, servers: int, compression: dict[str, Any]) -> None:
+    row = trial.begin(experiment(records, type=store, servers=servers, compression=compression)).step()
     check(row, workers=2, asynchronous="async" in store)
-    parameters = 431_080
-    assert row["bytes_pulled"] == 2 * 4 * parameters
-    assert row["bytes_pushed"] == (2 * 4 * parameters if compression is not TWO_BIT else 2 * 107_788)  # 2 bits each
+    assert row["bytes_pulled"] == 2 * 4 * sum(SIZES)
+    two_bit = 4 * sum(math.ceil(size / 16) for size in SIZES)  # 16 of them in 4 bytes
+    assert row["bytes_pushed"] == 2 * (two_bit if compression is TWO_BIT else 4 * sum(SIZES))
 
 
 @pytest.mark.parametrize(
@@ -63,28 +70,14 @@ def test_dist(trial: TrialByHand, store: str, servers: int, compression: dict[st
         ("device", 2, TWO_BIT),
     ],
 )
-def test_one_worker(trial: TrialByHand, store: str, devices: int, compression: dict[str, Any]) -> None:
-    row = trial.begin(
-        experiment(
-            kvstore__type=store,
-            resources__workers=1,
-            resources__cpu_devices_per_worker=devices,
-            kvstore__compression=compression,
-        )
-    ).step()
+def test_one_worker(trial: TrialByHand, records: Path, store: str, devices: int, compression: dict[str, Any]) -> None:
+    row = trial.begin(experiment(records, 1, devices, type=store, compression=compression)).step()
     check(row, workers=1)
     assert row["bytes_pushed"] == row["bytes_pulled"] == 0
 
 
 @pytest.mark.parametrize("store", ["dist_sync", "dist_sync_device", "device"])
-def test_optimizer_in_the_workers(trial: TrialByHand, store: str) -> None:
+def test_optimizer_in_the_workers(trial: TrialByHand, records: Path, store: str) -> None:
     workers = 1 if store == "device" else 2
-    row = trial.begin(
-        experiment(
-            kvstore__type=store,
-            kvstore__update_on_kvstore=False,
-            resources__workers=workers,
-            resources__cpu_devices_per_worker=2,
-        )
-    ).step()
+    row = trial.begin(experiment(records, workers, 2, type=store, update_on_kvstore=False)).step()
     check(row, workers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,9 @@ PLAIN = Decoding(PIXELS)
 NUM_RECORDS = 101
 
 
-@pytest.fixture(scope="module")
-def stream_ray() -> Iterator[None]:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+@pytest.fixture
+def stream_ray(data_ray: None) -> None:
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test module
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture

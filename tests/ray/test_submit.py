@@ -56,7 +56,7 @@ print(json.dumps([summary["best"], frame["epoch"].tolist(), frame["validation_ac
 
 def test_stop_saves_and_leaves_nothing(here: Here) -> None:
     run_id = here.submitted("--num-epochs", 500)
-    here.until(run_id, lambda view: view["rows"] >= 2)
+    here.until(run_id, "view.rows >= 2")
     assert here.roles()
     assert here.submit("status").stdout.startswith("fashion_mnist  running")
     done = here.submit("stop", run_id)
@@ -69,17 +69,17 @@ def test_stop_saves_and_leaves_nothing(here: Here) -> None:
     assert Path(view["summary"]["parameters"]).exists()
     assert "had ended before" in here.submit("stop", run_id).stdout
 
-    before = max(
-        row["epoch"]
-        for row in json.loads(
-            here.run(f"import raymx; print(raymx.attach({run_id!r}).results().to_json(orient='records'))")
-        )
-    )
+    before = max(row["epoch"] for row in map(json.loads, results_file(view["path"]).read_text().splitlines()))
     again = here.submitted("--num-epochs", 500, "--resume", view["path"])
-    more = here.until(again, lambda view: view["trials"] and view["trials"][0]["epoch"] > before + 1)
+    more = here.until(again, f"view.trials and view.trials[0].epoch > {before} + 1")
     assert more["path"] == view["path"]
     assert more["rows"] > 2  # those of before too
     here.submit("stop", again)
+
+
+def results_file(path: str) -> Path:
+    (file,) = Path(path).glob("Trial_*/result.json")
+    return file
 
 
 def test_the_command_line(here: Here) -> None:
@@ -92,6 +92,13 @@ def test_the_command_line(here: Here) -> None:
     assert "validation_accuracy" in here.submit("results", run_id).stdout
     assert here.submit("results", run_id, "--csv").stdout.count("\n") == 2
     assert here.submit("logs", run_id, "-f").stdout.count("epoch 1/1") == 1
+
+    # When its cluster is gone:
+    code = (
+        f"import raymx; run = raymx.attach({str(here.storage / run_id)!r}, address='http://127.0.0.1:9')\n"
+        "print(run.state, len(run.results()))"
+    )
+    assert here.run(code).split() == ["finished", "1"]
 
 
 def test_a_run_that_fails(here: Here, tmp_path: Path) -> None:
@@ -155,13 +162,3 @@ assert len(run.results(by="epoch")) == 2
     assert rows.keys() == {"small", "large"}
     assert all(row["validation_accuracy"] > 0.2 for row in rows.values())
     assert int(layers) == {"small": 3, "large": 4}[name]
-
-
-def test_attach_after_the_cluster_is_gone(here: Here) -> None:
-    run_id = here.submitted("--num-epochs", 1)
-    path = here.run(f"import raymx; run = raymx.attach({run_id!r}); run.wait(); print(run.path)").strip()
-    code = (
-        f"import raymx; run = raymx.attach({path!r}, address='http://127.0.0.1:9')\n"
-        "print(run.state, len(run.results()))"
-    )
-    assert here.run(code).split() == ["finished", "1"]

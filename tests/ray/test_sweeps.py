@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -15,14 +14,13 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import yaml
-from conftest import EXPERIMENTS, long_form
-from test_run import ROLES, Command, the_run, wait_until
+from commands import ROLES, Command, epochs_of, records, the_run, wait_until
+from conftest import EXPERIMENTS, MARK, marked
 
 from raymx.data.tools.packing import pack_arrays
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
-MANY = int(os.environ.get("RAYMX_SWEEP_TRIALS", "30"))  # 200 is a long test
 STUDENT_975 = {1: 12.706205, 2: 4.302653}  # from a printed table
 NETS = """
 import os
@@ -58,6 +56,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cluster(no_ray: None) -> Iterator[None]:
+    """One node with room for one trial, for all sweeps but the example."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
+        ADDRESS.update(RAY_AUTH_MODE="disabled", RAY_ADDRESS=made.address)
+        yield
+        made.shutdown()
+
+
+ADDRESS: dict[str, str] = {}
+"""In the environment of commands: where the cluster is, which wants no token."""
+
+
+def resume(run: Path, *arguments: object) -> Command:
+    return Command("--resume", run, *arguments, cwd=run.parent, **ADDRESS)
+
+
+def nothing_is_left() -> bool:
+    """Whether the cluster, which stays, has no role any more, a moment after a sweep."""
+    return bool(wait_until(lambda: not marked(MARK, *ROLES), 20, "the end of all roles"))
+
+
 def command(
     folder: Path,
     tmp_path: Path,
@@ -65,7 +89,6 @@ def command(
     *arguments: object,
     epochs: int = 2,
     options: dict[str, Any] | None = None,
-    environment: dict[str, str] | None = None,
     **sweep: Any,
 ) -> Command:
     """A sweep that has started; its runs are in ``tmp_path/runs``."""
@@ -85,21 +108,11 @@ def command(
     }
     path = folder / f"{tmp_path.name}.yaml"
     path.write_text(yaml.safe_dump(experiment))
-    return Command(path, "--storage-path", tmp_path / "runs", *arguments, cwd=tmp_path, **(environment or {}))
+    return Command(path, "--storage-path", tmp_path / "runs", *arguments, cwd=tmp_path, **ADDRESS)
 
 
 def grid(*values: object) -> dict[str, list[object]]:
     return {"grid": list(values)}
-
-
-def records(run: Path) -> list[dict[str, Any]]:
-    """What is written down of each trial, in the order in which they began."""
-    found = [json.loads(path.read_text()) | {"folder": path.parent} for path in run.glob("Trial_*/trial.json")]
-    return sorted(found, key=lambda one: one["started"])
-
-
-def epochs_of(record: dict[str, Any]) -> list[float]:
-    return [json.loads(line)["epoch"] for line in (record["folder"] / "result.json").read_text().splitlines()]
 
 
 def table_of(run: Path) -> list[dict[str, Any]]:
@@ -115,6 +128,8 @@ def test_the_example_and_its_report(tmp_path: Path) -> None:
         tmp_path / "runs",
         "--num-epochs",
         2,
+        "--set",
+        "model.net=nets:mlp",
         "--set",
         "sweep.space.batch_lr={grid: [256]}",
         "--set",
@@ -176,62 +191,55 @@ def test_the_example_and_its_report(tmp_path: Path) -> None:
             )
 
 
-def test_a_grid_with_cells_that_cannot_run(folder: Path, tmp_path: Path) -> None:
-    space = {"precision.dtype": grid("float32", "float16"), "training.base_lr": grid(0.1, 0.3)}
+def test_a_grid_with_cells_that_cannot_run_and_trials_that_fail(folder: Path, tmp_path: Path) -> None:
+    """What fails is run again when that is asked for, and all of it is reported."""
+    mark = tmp_path / "mended"
+    space = {"precision.dtype": grid("float32", "float16"), "model.options.broken": grid(False, str(mark))}
     made = command(folder, tmp_path, space, repeats=2, price_per_hour={"cpu": 0.05})
-    assert made.wait() == 0, made.err
-    assert made.left() == []
-    assert "a sweep of 4 trials over precision.dtype, training.base_lr" in made.out
+    assert made.wait() == 1
+    assert nothing_is_left()
+    assert "a sweep of 4 trials over precision.dtype, model.options.broken" in made.out
     assert "skipped 2 cells: precision.dtype is float16" in made.out
     assert "[4/4] " in made.out
+    assert "2 of 4 trials failed" in made.err
+    assert "this net is broken" in made.err
     run = the_run(tmp_path / "runs")
     sweep = json.loads((run / "sweep.json").read_text())
     assert [cell["verdict"] for cell in sweep["cells"]] == ["planned", "planned", "skipped", "skipped"]
     found = records(run)
     assert {(one["cell"], one["repeat"], one["seed"]) for one in found} == {(0, 0, 1), (0, 1, 2), (1, 0, 1), (1, 1, 2)}
-    assert {one["state"] for one in found} == {"finished"}
+    assert {(one["cell"], one["state"]) for one in found} == {(0, "finished"), (1, "failed")}
+    assert ["this net is broken" in (one["error"] or "") for one in found].count(True) == 2
     assert all(one["cpus"] == 3 and one["wall_s"] > 0 for one in found)
-    assert [epochs_of(one) for one in found] == [[1, 2]] * 4
+
+    mark.write_text("")
+    again = resume(run)
+    assert again.wait() == 1  # not asked to run them again
+    retried = resume(run, "--retry-failed")
+    assert retried.wait() == 0, retried.err
+    assert [one["state"] for one in records(run)] == ["finished"] * 4
+    assert [epochs_of(one) for one in records(run)] == [[1, 2]] * 4
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["state"], summary["trials"], summary["failed"]) == ("finished", 4, 0)
     assert summary["best"]["value"] == 1.0
     assert Path(summary["parameters"]).exists()
-    assert f"report      {run / 'report' / 'report.html'}" in made.out
-    assert "Best validation_accuracy: 1.0000" in made.out
+    assert f"report      {run / 'report' / 'report.html'}" in retried.out
+    assert "Best validation_accuracy: 1.0000" in retried.out
     assert all(trial["cost"] > 0 for trial in table_of(run))
 
 
-def test_a_trial_that_fails_is_run_again_when_asked(folder: Path, tmp_path: Path) -> None:
-    mark = tmp_path / "mended"
-    made = command(folder, tmp_path, {"model.options.broken": grid(False, str(mark))}, epochs=1)
-    assert made.wait() == 1
-    assert "1 of 2 trials failed" in made.err
-    assert "this net is broken" in made.err
-    assert made.left() == []
-    run = the_run(tmp_path / "runs")
-    assert sorted(one["state"] for one in records(run)) == ["failed", "finished"]
-    assert ["this net is broken" in (one["error"] or "") for one in records(run)].count(True) == 1
-    mark.write_text("")
-    again = Command("--resume", run, cwd=tmp_path)
-    assert again.wait() == 1  # not asked to run it again
-    retried = Command("--resume", run, "--retry-failed", cwd=tmp_path)
-    assert retried.wait() == 0, retried.err
-    assert [one["state"] for one in records(run)] == ["finished", "finished"]
-    assert [epochs_of(one) for one in records(run)] == [[1], [1]]
-
-
 def test_interrupted_and_resumed(folder: Path, tmp_path: Path) -> None:
-    made = command(folder, tmp_path, {"training.base_lr": grid(0.1, 0.2, 0.3)}, epochs=2, options={"pause_s": 2.0})
+    made = command(folder, tmp_path, {"training.base_lr": grid(0.1, 0.2, 0.3)}, epochs=2, options={"pause_s": 1.0})
     wait_until(lambda: len(list((tmp_path / "runs").glob("*/Trial_*/trial.json"))) == 2, 90, "a second trial")
     made.process.send_signal(signal.SIGINT)
     assert made.wait() == 130, made.err
-    assert made.left(*ROLES) == []
+    assert nothing_is_left()
     run = the_run(tmp_path / "runs")
     first = records(run)
     assert [one["state"] for one in first] == ["finished", "interrupted"]
-    again = Command("--resume", run, cwd=tmp_path)
+    again = resume(run)
     assert again.wait() == 0, again.err
-    assert again.left() == []
+    assert nothing_is_left()
     found = records(run)
     assert [one["state"] for one in found] == ["finished"] * 3
     assert found[0]["ended"] == first[0]["ended"]  # it was not run again
@@ -247,12 +255,14 @@ def test_asha_stops_bad_trials_and_a_loss_that_is_nan(folder: Path, tmp_path: Pa
     assert "loss is NaN" in made.out
 
 
-def test_pbt_clones_the_best(folder: Path, tmp_path: Path) -> None:
-    made = command(folder, tmp_path, {"training.base_lr": grid(1e-4, 2e-4, 3e-4, 0.3)}, epochs=4, scheduler="pbt")
-    assert made.wait() == 0, made.err
-    found = records(the_run(tmp_path / "runs"))
+def test_pbt_clones_the_best_and_is_resumed(folder: Path, tmp_path: Path) -> None:
+    """Interrupted in the middle, when some of its trials are paused."""
+    run = interrupted(folder, tmp_path, grid(1e-4, 2e-4, 3e-4, 0.3), epochs=4, scheduler="pbt")
+    again = resume(run)
+    assert again.wait(120) == 0, again.err
+    found = records(run)
     assert [one["state"] for one in found] == ["finished"] * 4
-    assert [epochs_of(one) for one in found] == [[1, 2, 3, 4]] * 4
+    assert [sorted({epoch for epoch in epochs_of(one) if epoch == int(epoch)}) for one in found] == [[1, 2, 3, 4]] * 4
     configs = [
         {
             json.loads(line)["config"]["point"]["axes"]["training.base_lr"]
@@ -263,7 +273,16 @@ def test_pbt_clones_the_best(folder: Path, tmp_path: Path) -> None:
     assert any(len(rates) > 1 for rates in configs)  # one was cloned
 
 
-@long_form
+def interrupted(folder: Path, tmp_path: Path, rates: dict[str, list[object]], **options: Any) -> Path:
+    """The folder of a sweep over learning rates that has been interrupted after some epochs."""
+    made = command(folder, tmp_path, {"training.base_lr": rates}, options={"pause_s": 0.5}, **options)
+    wait_until(lambda: len(list((tmp_path / "runs").glob("*/Trial_*/checkpoint_*"))) >= 4, 120, "some epochs")
+    made.process.send_signal(signal.SIGINT)
+    assert made.wait() == 130, made.err
+    return the_run(tmp_path / "runs")
+
+
+@pytest.mark.long
 def test_pbt_goes_on_without_a_trial_that_fails(folder: Path, tmp_path: Path) -> None:
     made = command(
         folder,
@@ -282,32 +301,20 @@ def test_pbt_goes_on_without_a_trial_that_fails(folder: Path, tmp_path: Path) ->
     }
 
 
-@pytest.mark.parametrize("scheduler", [pytest.param("hyperband", marks=long_form), "pbt"])
-def test_a_sweep_that_pauses_trials_is_resumed(folder: Path, tmp_path: Path, scheduler: str) -> None:
-    made = command(
-        folder,
-        tmp_path,
-        {"training.base_lr": grid(0.1, 0.2, 0.3)},
-        epochs=3,
-        scheduler=scheduler,
-        options={"pause_s": 1.5},
-    )
-    wait_until(lambda: len(list((tmp_path / "runs").glob("*/Trial_*/checkpoint_*"))) >= 4, 120, "some epochs")
-    made.process.send_signal(signal.SIGINT)
-    assert made.wait() == 130, made.err
-    run = the_run(tmp_path / "runs")
-    again = Command("--resume", run, cwd=tmp_path)
+@pytest.mark.long
+def test_hyperband_is_resumed(folder: Path, tmp_path: Path) -> None:
+    run = interrupted(folder, tmp_path, grid(0.1, 0.2, 0.3), epochs=3, scheduler="hyperband")
+    again = resume(run)
     assert again.wait(120) == 0, again.err
     assert all(one["state"] in ("finished", "stopped") for one in records(run))
     assert len(records(run)) == 3
 
 
-@pytest.mark.parametrize("search", ["optuna", "hyperopt", "bohb"])
-def test_search_libraries(folder: Path, tmp_path: Path, search: str) -> None:
-    if importlib.util.find_spec({"bohb": "hpbandster"}.get(search, search)) is None:
-        pytest.skip(f"{search} is not installed")
+def test_a_search_library(folder: Path, tmp_path: Path) -> None:
+    """More of them: tests/ray/test_tune.py."""
+    pytest.importorskip("optuna")
     space = {"precision.dtype": grid("float32", "float16"), "training.base_lr": {"loguniform": [1e-4, 0.5]}}
-    made = command(folder, tmp_path, space, search=search, samples=4)
+    made = command(folder, tmp_path, space, search="optuna", samples=4)
     assert made.wait() == 0, made.err
     run = the_run(tmp_path / "runs")
     found, cells = records(run), json.loads((run / "sweep.json").read_text())["cells"]
@@ -317,20 +324,7 @@ def test_search_libraries(folder: Path, tmp_path: Path, search: str) -> None:
     assert len({one["axes"]["training.base_lr"] for one in found}) == 4
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """One node with room for one trial; its address."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
-    yield made.address
-    ray.shutdown()
-    made.shutdown()
-
-
-def test_two_sweeps_on_one_cluster(folder: Path, tmp_path: Path, cluster: str) -> None:
+def test_two_sweeps_on_one_cluster(folder: Path, tmp_path: Path) -> None:
     """The second one gets its turn before the first one ends, although there is room for one trial only."""
     space, both = {"training.base_lr": grid(0.1, 0.2, 0.3)}, []
     for name in ("one", "two"):
@@ -340,12 +334,9 @@ def test_two_sweeps_on_one_cluster(folder: Path, tmp_path: Path, cluster: str) -
                 folder,
                 tmp_path / name,
                 space,
-                "--address",
-                cluster,
-                epochs=3,
+                epochs=1,
                 options={"pause_s": 2.0},
-                environment={"RAY_AUTH_MODE": "disabled"},
-                yield_after_s=2,
+                yield_after_s=1,
             )
         )
     for one in both:
@@ -356,9 +347,10 @@ def test_two_sweeps_on_one_cluster(folder: Path, tmp_path: Path, cluster: str) -
     assert min(one["started"] for one in first) < max(one["ended"] for one in second)
 
 
-def test_many_trials(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("many", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_many_trials(folder: Path, tmp_path: Path, many: int) -> None:
     """The driver's memory does not grow with the trials."""
-    rates = [round(0.001 * (i + 1), 4) for i in range(MANY)]
+    rates = [round(0.001 * (i + 1), 4) for i in range(many)]
     made = command(folder, tmp_path, {"training.base_lr": grid(*rates)}, epochs=1)
     memory = []
     while made.process.poll() is None:
@@ -366,9 +358,9 @@ def test_many_trials(folder: Path, tmp_path: Path) -> None:
         memory.append((ended, _resident_mb(made.process.pid)))
         time.sleep(0.2)
     assert made.wait() == 0, made.err
-    assert [one["state"] for one in records(the_run(tmp_path / "runs"))] == ["finished"] * MANY
-    early, late = ([mb for ended, mb in memory if low <= ended / MANY < high] for low, high in ((0.25, 0.5), (0.75, 1)))
-    assert min(late) - min(early) < 5 + 0.15 * MANY, memory
+    assert [one["state"] for one in records(the_run(tmp_path / "runs"))] == ["finished"] * many
+    early, late = ([mb for ended, mb in memory if low <= ended / many < high] for low, high in ((0.25, 0.5), (0.75, 1)))
+    assert min(late) - min(early) < 5 + 0.15 * many, memory
 
 
 def _resident_mb(pid: int) -> float:

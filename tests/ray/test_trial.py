@@ -6,7 +6,6 @@ import os
 import pickle
 import re
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,43 +13,32 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from conftest import EXPERIMENTS, TrialByHand
+from by_hand import TrialByHand
+from factories import IMAGES, make_experiment, make_loop, make_trial
 from ray.exceptions import RayTaskError
 
 from raymx.data.recordio.record import RecordIOWriter, pack
 from raymx.errors import DataError, KVStoreError, TrainingError
-from raymx.experiment.loading import load_experiment, parse_experiment
+from raymx.experiment.loading import Experiment
 from raymx.trial.requests import check_same_data
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
 
-TESTS = Path(__file__).parents[1]
 
-
-@pytest.fixture(scope="module")
-def trial(ray_cluster: None) -> Iterator[TrialByHand]:
-    by_hand = TrialByHand([{"CPU": 1}, {"CPU": 3}, {"CPU": 3}])
-    yield by_hand
-    by_hand.close()
-
-
-def with_loop(loop: str, workers: int = 2, store: str = "dist_sync", **sections: Any) -> Any:
+def with_loop(loop: str, workers: int = 2, store: str = "dist_sync", **sections: Any) -> Experiment:
     """An experiment around a loop of tests/loops.py."""
-    raw: dict[str, Any] = {
-        "name": "own_loop",
-        "model": {"net": "resnet18_v1", "classes": 10},
-        "data": {
-            "train": str(EXPERIMENTS / "data" / "fashion_mnist_val.rec"),
-            "validation": str(EXPERIMENTS / "data" / "fashion_mnist_val.rec"),
-            "image_shape": [1, 28, 28],
-        },
-        "training": {"global_batch_size": workers, "base_lr": 0.1, "loop": f"loops:{loop}"},
-        "kvstore": {"type": store},
-        "resources": {"workers": workers},
-    }
-    for section, keys in sections.items():
-        raw[section] = raw.get(section, {}) | keys
-    return parse_experiment(raw, str(TESTS))
+    return make_loop(f"loops:{loop}", workers, store, **sections)
+
+
+def default_loop(net: str, store: str = "dist_sync", epochs: int = 1, **model: str) -> Experiment:
+    """The default loop with a net of tests/own_nets.py, and validation."""
+    return make_loop(
+        "default",
+        store=store,
+        model={"net": f"own_nets:{net}"} | model,
+        data={"validation": IMAGES["train"]},
+        training={"epochs": epochs, "global_batch_size": 64},
+    )
 
 
 def values(row: dict[str, Any]) -> list[float]:
@@ -58,6 +46,35 @@ def values(row: dict[str, Any]) -> list[float]:
 
 
 COMPRESSED = [[0.5, -0.5, 0.0, 0.0], [0.5, -0.5, 0.5, 0.0], [0.5, -0.5, 0.0, 0.0]]
+
+
+# Tests with the same number of roles follow each other: processes that are not wanted are ended.
+
+
+def test_two_bit_between_two_devices(trial: TrialByHand) -> None:
+    trial.begin(
+        with_loop(
+            "push_fixed",
+            workers=1,
+            resources={"workers": 1, "cpu_devices_per_worker": 2},
+            kvstore={"type": "device", "compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False},
+        )
+    )
+    for expected in COMPRESSED:
+        np.testing.assert_allclose(values(trial.step()), 2 * np.array(expected), atol=1e-7)
+
+
+def test_an_error_of_the_optimizer_in_the_store_of_a_worker_ends_the_trial(trial: TrialByHand) -> None:
+    trial.begin(
+        with_loop(
+            "push_fixed",
+            workers=1,
+            store="device",
+            training={"global_batch_size": 2, "optimizer": {"name": "loops:Exploding"}},
+        )
+    )
+    with pytest.raises(TrainingError, match="this optimizer has a bug"):
+        trial.run()
 
 
 @pytest.mark.parametrize("store", ["dist_sync", "dist_sync_device"])
@@ -73,18 +90,6 @@ def test_two_bit_gives_exact_values(trial: TrialByHand, store: str) -> None:
     )
     for expected in COMPRESSED:
         np.testing.assert_allclose(values(trial.step()), expected, atol=1e-7)
-
-
-def test_two_bit_adds_up_over_workers(trial: TrialByHand) -> None:
-    trial.begin(
-        with_loop(
-            "push_fixed",
-            workers=2,
-            kvstore={"compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False},
-        )
-    )
-    for expected in COMPRESSED:
-        np.testing.assert_allclose(values(trial.step()), 2 * np.array(expected), atol=1e-7)
 
 
 @pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
@@ -104,13 +109,12 @@ def test_two_bit_reaches_the_servers_optimizer(trial: TrialByHand, store: str) -
         np.testing.assert_allclose(values(trial.step()), expected, atol=1e-6)
 
 
-def test_two_bit_between_two_devices(trial: TrialByHand) -> None:
+def test_two_bit_adds_up_over_workers(trial: TrialByHand) -> None:
     trial.begin(
         with_loop(
             "push_fixed",
-            workers=1,
-            resources={"workers": 1, "cpu_devices_per_worker": 2},
-            kvstore={"type": "device", "compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False},
+            workers=2,
+            kvstore={"compression": {"type": "2bit", "threshold": 0.5}, "update_on_kvstore": False},
         )
     )
     for expected in COMPRESSED:
@@ -118,7 +122,7 @@ def test_two_bit_between_two_devices(trial: TrialByHand) -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "update_on_kvstore"), [("dist_sync", True), ("dist_sync", False), ("device", True), ("device", False)]
+    ("store", "update_on_kvstore"), [("device", True), ("device", False), ("dist_sync", True), ("dist_sync", False)]
 )
 def test_rates_and_multipliers_reach_the_optimizer(trial: TrialByHand, store: str, update_on_kvstore: bool) -> None:
     """Warmup over four steps, lr_mult 2 and 0, wd_mult 3, and a rate by hand, on the servers and elsewhere.
@@ -137,7 +141,6 @@ def test_rates_and_multipliers_reach_the_optimizer(trial: TrialByHand, store: st
                 "base_lr": 100.0,
                 "warmup_epochs": 1.0,
                 "epochs": 9,
-                "loop": "loops:rates",
                 "optimizer": {"name": "sgd", "wd": 0.0001},
             },
             kvstore={"type": store, "update_on_kvstore": update_on_kvstore},
@@ -158,8 +161,9 @@ def test_a_users_own_loop_trains(trial: TrialByHand) -> None:
     trial.begin(
         with_loop(
             "plain_gluon",
-            model={"net": "own_nets:small", "classes": 10},
-            training={"epochs": 2, "global_batch_size": 64, "base_lr": 0.1, "loop": "loops:plain_gluon"},
+            model={"net": "own_nets:small"},
+            data={"validation": IMAGES["train"]},
+            training={"epochs": 2, "global_batch_size": 64},
         )
     )
     rows = trial.run()
@@ -172,18 +176,7 @@ def test_a_users_own_loop_trains(trial: TrialByHand) -> None:
 
 
 def test_the_default_loop_with_a_users_net_loss_and_metric(trial: TrialByHand) -> None:
-    trial.begin(
-        with_loop(
-            "",
-            training={"global_batch_size": 64, "base_lr": 0.1, "loop": "default"},
-            model={
-                "net": "own_nets:small",
-                "classes": 10,
-                "loss": "own_nets:half_loss",
-                "metric": "own_nets:confidence",
-            },
-        )
-    )
+    trial.begin(default_loop("small", loss="own_nets:half_loss", metric="own_nets:confidence"))
     row = trial.step()
     assert 0.1 < row["validation_confidence"] < 1.0
     assert row["train_loss"] > 0
@@ -192,14 +185,7 @@ def test_the_default_loop_with_a_users_net_loss_and_metric(trial: TrialByHand) -
 @pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
 def test_weights_in_a_layout_of_onednns_own_reach_the_servers(trial: TrialByHand, store: str) -> None:
     """The net has run one image before its keys are made; each validation changes the layout again."""
-    trial.begin(
-        with_loop(
-            "",
-            store=store,
-            model={"net": "own_nets:convolution", "classes": 10},
-            training={"epochs": 2, "global_batch_size": 64, "base_lr": 0.1, "loop": "default"},
-        )
-    )
+    trial.begin(default_loop("convolution", store, epochs=2))
     rows = trial.run()
     assert [row["epoch"] for row in rows] == [1, 2]
     assert rows[-1]["validation_accuracy"] > 0.3
@@ -212,13 +198,7 @@ def test_weights_in_a_layout_of_onednns_own_reach_the_servers(trial: TrialByHand
 def test_a_net_that_cannot_be_hybridized_trains_with_a_warning(trial: TrialByHand, net: str, reason: str) -> None:
     from raymx.trial.mailbox import Mailbox
 
-    trial.begin(
-        with_loop(
-            "",
-            training={"epochs": 1, "global_batch_size": 64, "base_lr": 0.1, "loop": "default"},
-            model={"net": f"own_nets:{net}", "classes": 10},
-        )
-    )
+    trial.begin(default_loop(net))
     assert trial.step()["validation_accuracy"] > 0.2
     warnings = Mailbox(trial.run_id).read("default")["warnings"]
     assert any("runs without hybridize" in text and reason in text for text in warnings), warnings
@@ -227,7 +207,10 @@ def test_a_net_that_cannot_be_hybridized_trains_with_a_warning(trial: TrialByHan
 @pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
 def test_stopped_anywhere_saves_that_place(trial: TrialByHand, tmp_path: Path, store: str) -> None:
     """Near an epoch's end too, where one loop may be past its last boundary and wait for a held one."""
-    experiment = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"training.epochs": 20, "kvstore.type": store})
+    experiment = make_experiment(
+        file="fashion_mnist",
+        overrides={"training.epochs": 20, "kvstore.type": store, "resources.standby": False},
+    )
     for number, step in enumerate((1, 20, 43, 46)):
         trial.begin(experiment)
         row = trial.stop_in_the_middle(lambda progress, step=step: progress.get("step", 0) >= step)
@@ -253,13 +236,21 @@ def test_numpy_numbers_can_be_reported_and_saved(trial: TrialByHand, tmp_path: P
 
 def test_stopped_in_an_epoch_and_resumed_is_bitwise_the_same(trial: TrialByHand, tmp_path: Path) -> None:
     """The default experiment, stopped within its first epoch: the same figures as undisturbed."""
-    experiment = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"training.epochs": 2})
+    experiment = make_experiment(
+        file="fashion_mnist",
+        overrides={
+            "data.train": IMAGES["train"],
+            "training.epochs": 2,
+            "training.global_batch_size": 32,
+            "resources.standby": False,
+        },
+    )
     undisturbed = trial.begin(experiment).run()
     stopped = trial.begin(experiment).stop_in_the_middle(lambda progress: progress.get("step", 0) >= 5)
     assert 0 < stopped["epoch"] < 1
     saved = trial.save(tmp_path / "middle")
     assert saved.epoch == 0
-    assert 5 <= saved.step < 47
+    assert 5 <= saved.step < 32
     trial.begin(experiment).restore(tmp_path / "middle")
     resumed = trial.run()
     for before, after in zip(undisturbed, resumed, strict=True):
@@ -272,11 +263,12 @@ def test_stopped_in_an_epoch_and_resumed_is_bitwise_the_same(trial: TrialByHand,
 def test_optimizer_state_survives_a_restore(
     trial: TrialByHand, tmp_path: Path, optimizer: dict[str, Any], update_on_kvstore: bool
 ) -> None:
-    experiment = with_loop(
-        "",
-        training={"epochs": 2, "global_batch_size": 250, "base_lr": 0.01, "loop": "default", "optimizer": optimizer},
-        model={"net": "own_nets:small", "classes": 10},
-        kvstore={"type": "dist_sync", "servers": 2, "update_on_kvstore": update_on_kvstore},
+    experiment = make_loop(
+        "default",
+        model={"net": "own_nets:small"},
+        data={"validation": IMAGES["train"]},
+        training={"epochs": 2, "global_batch_size": 250, "base_lr": 0.01, "optimizer": optimizer},
+        kvstore={"servers": 2, "update_on_kvstore": update_on_kvstore},
     )
     trial.begin(experiment).step()
     trial.save(tmp_path)
@@ -290,9 +282,14 @@ SAID = {"Worker": "worker [01] died", "Server": "server 0 died", "KVScheduler": 
 
 def test_killed_roles_are_replaced_and_nothing_else_changes(trial: TrialByHand) -> None:
     """One after the other, each within an epoch: the same figures as undisturbed, to the bit."""
-    experiment = load_experiment(
-        EXPERIMENTS / "fashion_mnist.yaml",
-        {"model.net": "nets:mlp", "training.epochs": 4, "checkpoint.every_steps": 10, "resources.standby": False},
+    experiment = make_experiment(
+        file="fashion_mnist",
+        overrides={
+            "model.net": "nets:mlp",
+            "training.epochs": 4,
+            "checkpoint.every_steps": 10,
+            "resources.standby": False,
+        },
     )
     undisturbed = trial.begin(experiment).run()
     rows = trial.begin(experiment).run({epoch: partial(trial.kill, role) for epoch, role in enumerate(SAID, 1)})
@@ -310,9 +307,9 @@ def test_killed_roles_are_replaced_and_nothing_else_changes(trial: TrialByHand) 
 
 def test_a_standby_takes_the_part_of_a_killed_role_and_another_is_started(trial: TrialByHand) -> None:
     trial.begin(
-        load_experiment(
-            EXPERIMENTS / "fashion_mnist.yaml",
-            {"model.net": "nets:mlp", "training.epochs": 1000, "resources.standby": True},
+        make_experiment(
+            file="fashion_mnist",
+            overrides={"model.net": "nets:mlp", "training.epochs": 1000, "resources.standby": True},
         )
     )
     first = step_until_all_stand_by(trial, 8)
@@ -321,7 +318,7 @@ def test_a_standby_takes_the_part_of_a_killed_role_and_another_is_started(trial:
     trial.step()
     assert len(first & set(trial.roles())) == 4  # those that stood by: now they train
     assert len(step_until_all_stand_by(trial, 8) - first) == 4
-    trial.begin(with_loop("push_fixed", resources={"workers": 2, "standby": False})).step()
+    trial.begin(with_loop("push_fixed")).step()
 
 
 def step_until_all_stand_by(trial: TrialByHand, count: int) -> set[int]:
@@ -336,8 +333,8 @@ def test_an_error_in_one_worker_names_the_users_line(trial: TrialByHand) -> None
     trial.begin(
         with_loop(
             "fails_at_step_three",
-            training={"global_batch_size": 64, "loop": "loops:fails_at_step_three"},
-            model={"net": "own_nets:small", "classes": 10},
+            training={"global_batch_size": 64},
+            model={"net": "own_nets:small"},
         )
     )
     with pytest.raises(TrainingError) as failure:
@@ -365,7 +362,7 @@ def test_an_error_or_a_stall_that_does_not_come_again_is_survived(
         with_loop(
             loop,
             training={"epochs": 1, "global_batch_size": 250, "loop": f"loops:{loop}"},
-            model={"net": "resnet18_v1", "classes": 10, "options": {"mark": str(tmp_path / "mark")}},
+            model={"options": {"mark": str(tmp_path / "mark")}},
             failures={"max": 1, "stall_timeout_s": 3.0},
         )
     )
@@ -388,7 +385,6 @@ def test_masters_of_float16_weights_are_saved_and_restored(trial: TrialByHand, t
             "epochs": 1,
             "global_batch_size": 2,
             "base_lr": 0.1,
-            "loop": "loops:push_half",
             "optimizer": {"name": "sgd", "momentum": 0.9, "multi_precision": True},
         },
     )
@@ -405,20 +401,7 @@ def test_an_error_of_the_optimizer_on_a_server_ends_the_trial(trial: TrialByHand
     trial.begin(
         with_loop(
             "push_fixed",
-            training={"global_batch_size": 2, "loop": "loops:push_fixed", "optimizer": {"name": "loops:Exploding"}},
-        )
-    )
-    with pytest.raises(TrainingError, match="this optimizer has a bug"):
-        trial.run()
-
-
-def test_an_error_of_the_optimizer_in_the_store_of_a_worker_ends_the_trial(trial: TrialByHand) -> None:
-    trial.begin(
-        with_loop(
-            "push_fixed",
-            workers=1,
-            store="device",
-            training={"global_batch_size": 2, "loop": "loops:push_fixed", "optimizer": {"name": "loops:Exploding"}},
+            training={"global_batch_size": 2, "optimizer": {"name": "loops:Exploding"}},
         )
     )
     with pytest.raises(TrainingError, match="this optimizer has a bug"):
@@ -431,7 +414,7 @@ def test_servers_refuse_commands_from_the_network(trial: TrialByHand, tmp_path: 
     trial.begin(
         with_loop(
             "sends_a_command",
-            model={"net": "resnet18_v1", "classes": 10, "options": {"path": str(tmp_path / "executed")}},
+            model={"options": {"path": str(tmp_path / "executed")}},
         )
     )
     assert trial.step()["moved"] == pytest.approx(-0.1)  # the optimizer is the one that came through Ray
@@ -476,12 +459,11 @@ def test_bad_records_are_skipped_counted_and_said(trial: TrialByHand, tmp_path: 
 
     data = {
         "train": write_records(tmp_path / "some.rec", bad=(3, 8)),
-        "validation": None,
         "on_bad_record": "skip",
         "label_width": "auto",
         "augment": {"rand_mirror": True},
     }
-    trial.begin(with_loop("reads", data=data, training={"epochs": 2, "global_batch_size": 4, "loop": "loops:reads"}))
+    trial.begin(with_loop("reads", data=data, training={"epochs": 2, "global_batch_size": 4}))
     for row in (trial.step(), trial.step()):
         assert (row["labels"], row["bad_records"], row["width"]) == (sum(range(12)) - 3 - 8, 2, 3)
         assert row["flags"] == 2 * 3  # each worker, each of three steps
@@ -490,20 +472,20 @@ def test_bad_records_are_skipped_counted_and_said(trial: TrialByHand, tmp_path: 
 
 
 def test_a_bad_record_ends_the_trial_and_is_named(trial: TrialByHand, tmp_path: Path) -> None:
-    data = {"train": write_records(tmp_path / "some.rec", bad=(3,)), "validation": None, "label_width": "auto"}
+    data = {"train": write_records(tmp_path / "some.rec", bad=(3,)), "label_width": "auto"}
     trial.begin(with_loop("reads", data=data))
     with pytest.raises(DataError, match=r"some\.rec, record at byte \d+: the image cannot be decoded"):
         trial.step()
 
 
 def test_a_transform_of_ones_own(trial: TrialByHand, tmp_path: Path) -> None:
-    data = {"train": write_records(tmp_path / "some.rec"), "validation": None, "label_width": "auto"}
+    data = {"train": write_records(tmp_path / "some.rec"), "label_width": "auto"}
     trial.begin(with_loop("reads", data=data | {"transform": "loops:shifted"}))
     assert trial.step()["labels"] == sum(range(1, 13))
 
 
 def test_a_failing_transform_ends_the_trial_with_its_traceback(trial: TrialByHand, tmp_path: Path) -> None:
-    data = {"train": write_records(tmp_path / "some.rec"), "validation": None, "label_width": "auto"}
+    data = {"train": write_records(tmp_path / "some.rec"), "label_width": "auto"}
     trial.begin(with_loop("reads", data=data | {"transform": "loops:breaks_on_the_sixth"}))
     with pytest.raises(DataError) as caught:
         trial.step()
@@ -524,7 +506,7 @@ def test_workers_that_find_different_files_are_named() -> None:
 
 def test_tcp_and_servers_of_their_own(ray_cluster: None) -> None:
     """Where Unix sockets do not reach: ports, on the node's address; servers in bundles of their own."""
-    by_hand = TrialByHand([{"CPU": 1}, {"CPU": 2}, {"CPU": 2}, {"CPU": 1}, {"CPU": 1}])
+    by_hand = make_trial(1, 2, 2, 1, 1)
     kvstore = {
         "type": "dist_sync",
         "servers": 2,

@@ -388,7 +388,7 @@ ANY_VIEW = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(ANY_VIEW, ANY_TEXT)
 def test_any_view_can_be_drawn_and_no_text_becomes_markup(view: View, notice: str) -> None:
     page = Page(as_html(view, NOW, notice))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factories import make_experiment
 
 from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
 from raymx.cluster.waiting import Waiting, decide
 from raymx.errors import ExperimentError, PlacementError
-from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.loading import Experiment
 from raymx.sweep import plan
 from raymx.sweep.plan import prepare
 
@@ -19,15 +20,12 @@ def experiment(
     space: dict[str, Any], resources: dict[str, Any] | None = None, cpus: object = 1, **sweep: Any
 ) -> Experiment:
     """A trial of two workers needs 6 CPUs."""
-    raw = {
-        "name": "tiny",
-        "model": {"net": "alexnet", "classes": 10},
-        "data": {"train": "a", "image_shape": [3, 8, 8], "cpus": cpus},
-        "kvstore": {"type": "dist_sync"},
-        "resources": {"workers": 2, **(resources or {})},
-        "sweep": {"space": space, **sweep},
-    }
-    return parse_experiment(raw, "/")
+    return make_experiment(
+        data={"cpus": cpus},
+        kvstore={"type": "dist_sync"},
+        resources={"workers": 2, **(resources or {})},
+        sweep={"space": space, **sweep},
+    )
 
 
 def nodes(*cpus: float, gpus: float = 0) -> list[NodeResources]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import make_experiment
 
 from raymx.errors import ExperimentError
 from raymx.experiment import names
@@ -24,12 +25,12 @@ data: {train: a.rec, image_shape: [1, 28, 28]}
 
 
 def experiment(overrides: dict[str, Any] | None = None, directory: str = "/somewhere") -> Experiment:
-    raw = {
-        "name": "tiny",
-        "model": {"net": "nets:lenet", "classes": 10},
-        "data": {"train": "a.rec", "image_shape": [1, 28, 28]},
-    }
-    return parse_experiment(raw, directory, overrides)
+    return make_experiment(
+        overrides,
+        directory=directory,
+        model={"net": "nets:lenet"},
+        data={"train": "a.rec", "image_shape": [1, 28, 28]},
+    )
 
 
 def message(overrides: dict[str, Any]) -> str:

@@ -228,7 +228,7 @@ def test_a_memoryview_will_do(extension: str) -> None:
         into(view[:60], wanted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from([".png", ".jpg", ".bmp", ".webp"]), st.data())
 def test_damaged_bytes_never_raise_anything_else(extension: str, data: st.DataObject) -> None:
     image = bytearray(encode(pixels(40, 30, 3), extension))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factories import make_experiment
 
 from raymx.cluster.placement import (
     NodeResources,
@@ -25,14 +26,7 @@ ELASTIC = {"min": 2, "max": 8}
 def experiment(
     workers: int | dict[str, int] = 2, kvstore: dict[str, Any] | None = None, **resources: Any
 ) -> Experiment:
-    raw = {
-        "name": "tiny",
-        "model": {"net": "alexnet", "classes": 10},
-        "data": {"train": "a", "image_shape": [3, 8, 8]},
-        "kvstore": kvstore or {},
-        "resources": {"workers": workers, **resources},
-    }
-    return parse_experiment(raw, "/")
+    return make_experiment(kvstore=kvstore or {}, resources={"workers": workers, **resources})
 
 
 def nodes(*resources: tuple[float, float]) -> list[NodeResources]:

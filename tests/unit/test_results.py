@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import math
@@ -10,18 +11,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import EXPERIMENTS
+from factories import make_experiment
 
 from raymx.cluster import placement
 from raymx.driver.display import Display, live_line, row_line
 from raymx.errors import ExperimentError, TrainingError
-from raymx.experiment.loading import Experiment, load_experiment
 from raymx.results import run_folder, summary
 from raymx.sweep.plan import RunPlan
 
-
-def experiment(**overrides: Any) -> Experiment:
-    return load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {k.replace("__", "."): v for k, v in overrides.items()})
+experiment = functools.partial(make_experiment, file="fashion_mnist")
 
 
 def make_run(storage: Path, folder: str, **overrides: Any) -> str:

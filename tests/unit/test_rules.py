@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factories import make_experiment
 
 from raymx.errors import ExperimentError
 from raymx.experiment import rules
-from raymx.experiment.loading import Experiment, parse_experiment
-
-
-def experiment(**overrides: Any) -> Experiment:
-    """``kvstore__type="local"`` sets the key kvstore.type."""
-    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {"train": "a", "image_shape": [3, 8, 8]}}
-    return parse_experiment(raw, "/", {key.replace("__", "."): value for key, value in overrides.items()})
-
 
 DIST = {"kvstore__type": "dist_sync", "resources__workers": 2}
 ELASTIC = {"resources__workers": {"min": 2, "max": 8}}
@@ -89,12 +82,12 @@ DYNAMIC = {"precision__loss_scale": "dynamic"}
     ],
 )
 def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
-    (problem,) = rules.problems(experiment(**overrides))
+    (problem,) = rules.problems(make_experiment(**overrides))
     assert problem.key == key
     assert reason in problem.reason
     assert problem.fix
     with pytest.raises(ExperimentError, match=f"^{key} is "):
-        rules.check(experiment(**overrides))
+        rules.check(make_experiment(**overrides))
 
 
 @pytest.mark.parametrize(
@@ -130,17 +123,17 @@ def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
     ],
 )
 def test_allowed(overrides: dict[str, Any]) -> None:
-    rules.check(experiment(**overrides))
+    rules.check(make_experiment(**overrides))
 
 
 def test_float16_with_auto_gpus_needs_a_gpu_in_the_cluster() -> None:
-    auto = experiment(precision__dtype="float16", resources__gpus_per_worker="auto")
+    auto = make_experiment(precision__dtype="float16", resources__gpus_per_worker="auto")
     assert [p.key for p in rules.problems(auto, gpus_available=0)] == ["precision.dtype"]
     assert rules.problems(auto, gpus_available=1) == []
 
 
 def test_bfloat16_with_auto_gpus_needs_a_cluster_without() -> None:
-    auto = experiment(precision__dtype="amp_bfloat16", resources__gpus_per_worker="auto")
+    auto = make_experiment(precision__dtype="amp_bfloat16", resources__gpus_per_worker="auto")
     assert [p.key for p in rules.problems(auto, gpus_available=1)] == ["precision.dtype"]
     assert rules.problems(auto, gpus_available=0) == []
 
@@ -165,7 +158,7 @@ def test_bfloat16_with_auto_gpus_needs_a_cluster_without() -> None:
     ],
 )
 def test_auto_loss_scale(overrides: dict[str, Any], scale: float | str | None) -> None:
-    assert rules.loss_scale(experiment(**overrides)) == scale
+    assert rules.loss_scale(make_experiment(**overrides)) == scale
 
 
 @pytest.mark.parametrize(
@@ -179,27 +172,27 @@ def test_auto_loss_scale(overrides: dict[str, Any], scale: float | str | None) -
     ],
 )
 def test_what_travels_in_float16(overrides: dict[str, Any], half: bool) -> None:
-    assert rules.is_half_on_wire(experiment(**overrides)) is half
+    assert rules.is_half_on_wire(make_experiment(**overrides)) is half
 
 
 def test_all_problems_are_listed() -> None:
     with pytest.raises(ExperimentError) as error:
-        rules.check(experiment(**ASYNC, kvstore__update_on_kvstore=False, precision__dtype="float16"))
+        rules.check(make_experiment(**ASYNC, kvstore__update_on_kvstore=False, precision__dtype="float16"))
     assert len(str(error.value).splitlines()) == 2
 
 
 def test_auto_store_and_optimizer_place() -> None:
-    assert rules.resolved_store_type(experiment()) == "device"
-    assert rules.resolved_store_type(experiment(resources__workers=2)) == "dist_sync"
-    assert rules.resolved_store_type(experiment(kvstore__type="local")) == "local"
-    assert rules.resolved_store_type(experiment(resources__workers={"min": 1, "max": 2})) == "dist_sync"
-    assert rules.update_on_kvstore(experiment())
-    assert rules.update_on_kvstore(experiment(kvstore__update_on_kvstore=True))
-    assert not rules.update_on_kvstore(experiment(kvstore__update_on_kvstore=False))
-    assert not rules.update_on_kvstore(experiment(**DYNAMIC))
-    assert rules.update_on_kvstore(experiment(**DYNAMIC, kvstore__update_on_kvstore=True))
-    assert rules.is_async(experiment(kvstore__type="dist_async_device"))
-    assert not rules.is_async(experiment(**DIST))
+    assert rules.resolved_store_type(make_experiment()) == "device"
+    assert rules.resolved_store_type(make_experiment(resources__workers=2)) == "dist_sync"
+    assert rules.resolved_store_type(make_experiment(kvstore__type="local")) == "local"
+    assert rules.resolved_store_type(make_experiment(resources__workers={"min": 1, "max": 2})) == "dist_sync"
+    assert rules.update_on_kvstore(make_experiment())
+    assert rules.update_on_kvstore(make_experiment(kvstore__update_on_kvstore=True))
+    assert not rules.update_on_kvstore(make_experiment(kvstore__update_on_kvstore=False))
+    assert not rules.update_on_kvstore(make_experiment(**DYNAMIC))
+    assert rules.update_on_kvstore(make_experiment(**DYNAMIC, kvstore__update_on_kvstore=True))
+    assert rules.is_async(make_experiment(kvstore__type="dist_async_device"))
+    assert not rules.is_async(make_experiment(**DIST))
 
 
 @pytest.mark.parametrize(
@@ -220,13 +213,13 @@ def test_auto_store_and_optimizer_place() -> None:
     ],
 )
 def test_notes(overrides: dict[str, Any], part: str) -> None:
-    (note,) = rules.notes(experiment(**overrides))
+    (note,) = rules.notes(make_experiment(**overrides))
     assert part in note
 
 
 def test_nothing_to_note_by_default() -> None:
     for overrides in ({}, DIST, ELASTIC, GROWING):
-        assert rules.notes(experiment(**overrides)) == []
+        assert rules.notes(make_experiment(**overrides)) == []
 
 
 NOT_SAVED = {"checkpoint__every_steps": None, "checkpoint__every_s": None}
@@ -242,12 +235,12 @@ NOT_SAVED = {"checkpoint__every_steps": None, "checkpoint__every_s": None}
     ],
 )
 def test_what_2bit_compression_has_not_sent_is_in_no_checkpoint(overrides: dict[str, Any], noted: bool) -> None:
-    found = rules.notes(experiment(**overrides, kvstore__compression="2bit"))
+    found = rules.notes(make_experiment(**overrides, kvstore__compression="2bit"))
     assert [("each restart or resize drops it once" in note) for note in found] == [True] * noted
 
 
 def test_an_elastic_async_experiment_counts_with_the_workers_that_it_starts_with() -> None:
     overrides = {"kvstore__type": "dist_async", "training__global_batch_size": 64}
-    assert rules.batch_factor(experiment(**overrides, **ELASTIC)) == 1 / 2
-    assert rules.batch_factor(experiment(**overrides, resources__workers=8)) == 1 / 8
-    assert rules.batch_factor(experiment(training__global_batch_size=64, **ELASTIC)) == 1
+    assert rules.batch_factor(make_experiment(**overrides, **ELASTIC)) == 1 / 2
+    assert rules.batch_factor(make_experiment(**overrides, resources__workers=8)) == 1 / 8
+    assert rules.batch_factor(make_experiment(training__global_batch_size=64, **ELASTIC)) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factories import make_experiment
 
 from raymx.experiment.loading import Experiment, parse_experiment
 from raymx.experiment.sizing import sized
@@ -12,15 +13,7 @@ from raymx.kvstore.schedule import Schedule, from_experiment
 
 
 def experiment(kvstore: str = "auto", workers: int = 1, **training: Any) -> Experiment:
-    raw = {
-        "name": "tiny",
-        "model": {"net": "alexnet", "classes": 10},
-        "data": {"train": "a", "image_shape": [3, 8, 8]},
-        "training": training,
-        "kvstore": {"type": kvstore},
-        "resources": {"workers": workers},
-    }
-    return parse_experiment(raw, "/")
+    return make_experiment(training=training, kvstore={"type": kvstore}, resources={"workers": workers})
 
 
 def test_constant_without_warmup_and_decay() -> None:

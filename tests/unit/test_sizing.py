@@ -6,22 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import make_experiment
 
 from raymx.errors import ExperimentError
 from raymx.experiment import rules
-from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.loading import parse_experiment
 from raymx.experiment.sizing import RESUME_MAY_CHANGE, resume_problems, sized
 from raymx.results import run_folder
 
 ELASTIC = {"resources__workers": {"min": 2, "max": 8}}
 GROWING = ELASTIC | {"resources__on_resize": "keep_per_worker"}
 ASYNC = {"kvstore__type": "dist_async"}
-
-
-def experiment(**overrides: Any) -> Experiment:
-    """``kvstore__type="local"`` sets the key kvstore.type."""
-    raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {"train": "a", "image_shape": [3, 8, 8]}}
-    return parse_experiment(raw, "/", {key.replace("__", "."): value for key, value in overrides.items()})
 
 
 @pytest.mark.parametrize(
@@ -38,7 +33,7 @@ def experiment(**overrides: Any) -> Experiment:
 def test_a_generation_has_one_number_of_workers_and_one_type_of_store(
     overrides: dict[str, Any], workers: int, store: str
 ) -> None:
-    wanted = experiment(**overrides)
+    wanted = make_experiment(**overrides)
     found = sized(wanted, workers)
     assert (found.resources.workers, found.kvstore.type, rules.resolved_store_type(found)) == (workers, store, store)
     assert found.training == wanted.training
@@ -50,37 +45,37 @@ def test_a_generation_has_one_number_of_workers_and_one_type_of_store(
     ("batch", "workers", "expected"), [(128, 2, 128), (128, 3, 192), (128, 8, 512), (5, 3, 8), (2, 8, 8), (3, 3, 4)]
 )
 def test_keep_per_worker_grows_the_batch_with_the_workers(batch: int, workers: int, expected: int) -> None:
-    found = sized(experiment(**GROWING, training__global_batch_size=batch), workers)
+    found = sized(make_experiment(**GROWING, training__global_batch_size=batch), workers)
     assert (found.training.global_batch_size, found.training.base_batch_size) == (expected, batch)
     assert rules.batch_factor(found) == expected / batch
     assert found.training.global_batch_size >= workers
 
 
 def test_a_base_batch_of_the_file_stays() -> None:
-    found = sized(experiment(**GROWING, training__global_batch_size=64, training__base_batch_size=32), 4)
+    found = sized(make_experiment(**GROWING, training__global_batch_size=64, training__base_batch_size=32), 4)
     assert (found.training.global_batch_size, found.training.base_batch_size) == (128, 32)
     assert rules.batch_factor(found) == 4
 
 
 def test_an_update_of_async_stays_one_workers_part_when_the_batch_grows() -> None:
-    wanted = experiment(**GROWING, kvstore__type="dist_async", training__global_batch_size=64)
+    wanted = make_experiment(**GROWING, kvstore__type="dist_async", training__global_batch_size=64)
     assert [rules.batch_factor(sized(wanted, workers)) for workers in (2, 4, 8)] == [0.5] * 3
 
 
 def test_keep_global_leaves_the_batch() -> None:
-    wanted = experiment(**ELASTIC)
+    wanted = make_experiment(**ELASTIC)
     assert all(sized(wanted, workers).training == wanted.training for workers in (2, 5, 8))
 
 
 def test_a_fixed_number_of_workers_has_nothing_to_grow() -> None:
-    wanted = experiment(resources__workers=4, resources__on_resize="keep_per_worker")
+    wanted = make_experiment(resources__workers=4, resources__on_resize="keep_per_worker")
     assert sized(wanted, 4).training == wanted.training
 
 
 @pytest.mark.parametrize(("overrides", "workers"), [(ELASTIC, 1), (ELASTIC, 9), ({}, 2), ({}, 0)])
 def test_a_size_that_is_not_allowed(overrides: dict[str, Any], workers: int) -> None:
     with pytest.raises(ValueError, match=rf"^workers is {workers}: this experiment runs with [12]"):
-        sized(experiment(**overrides), workers)
+        sized(make_experiment(**overrides), workers)
 
 
 # Resuming
@@ -112,7 +107,7 @@ FREE = {
     ],
 )
 def test_what_does_not_change_what_is_computed_may_change(before: dict[str, Any], now: dict[str, Any]) -> None:
-    assert resume_problems(experiment(**before), experiment(**now)) == []
+    assert resume_problems(make_experiment(**before), make_experiment(**now)) == []
 
 
 @pytest.mark.parametrize(
@@ -139,15 +134,15 @@ def test_what_does_not_change_what_is_computed_may_change(before: dict[str, Any]
     ],
 )
 def test_everything_else_must_be_as_it_was(before: dict[str, Any], now: dict[str, Any], expected: str) -> None:
-    (problem,) = resume_problems(experiment(**before), experiment(**now))
+    (problem,) = resume_problems(make_experiment(**before), make_experiment(**now))
     assert expected in problem
 
 
 def test_a_refused_resume_says_what_may_change(tmp_path: Path) -> None:
-    run_folder.record(str(tmp_path), "run", experiment())
-    run_folder.check_same(experiment(**FREE), str(tmp_path / "run"))
+    run_folder.record(str(tmp_path), "run", make_experiment())
+    run_folder.check_same(make_experiment(**FREE), str(tmp_path / "run"))
     with pytest.raises(ExperimentError) as error:
-        run_folder.check_same(experiment(training__seed=2, training__epochs=2), str(tmp_path / "run"))
+        run_folder.check_same(make_experiment(training__seed=2, training__epochs=2), str(tmp_path / "run"))
     text = str(error.value)
     assert text.splitlines()[1:3] == ["  training.epochs was 1 and is 2", "  training.seed was 1 and is 2"]
     assert text.endswith(f"start a new run; only {', '.join(RESUME_MAY_CHANGE)} may change")

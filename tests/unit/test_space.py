@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factories import make_experiment
 
 from raymx.errors import ExperimentError
-from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.loading import Experiment
 from raymx.sweep.axis import in_words, label
 from raymx.sweep.space import Space, experiment_of, trial_config
 
@@ -15,14 +16,7 @@ TWO_BIT = {"type": "2bit", "threshold": 0.5}
 
 
 def experiment(space: dict[str, Any], **sweep: Any) -> Experiment:
-    raw = {
-        "name": "tiny",
-        "model": {"net": "alexnet", "classes": 10},
-        "data": {"train": "a", "image_shape": [3, 8, 8]},
-        "training": {"global_batch_size": 64, "seed": 7},
-        "sweep": {"space": space, **sweep},
-    }
-    return parse_experiment(raw, "/")
+    return make_experiment(training={"global_batch_size": 64, "seed": 7}, sweep={"space": space, **sweep})
 
 
 def grid(*values: object) -> dict[str, Any]:

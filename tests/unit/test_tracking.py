@@ -7,10 +7,8 @@ import http.server
 import logging
 import math
 import socket
-import struct
 import threading
 import time
-from collections import UserDict, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,27 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EXPERIMENTS
-from ray import tune
+from factories import make_experiment
+from trackers import config_of, experiment_with, history, logged
 
 from raymx.errors import ExperimentError
-from raymx.experiment.loading import Experiment, load_experiment
-from raymx.sweep.space import trial_config
 from raymx.tracking import settings, shown
-
-
-def experiment_with(**trackers: str) -> Experiment:
-    return load_experiment(
-        EXPERIMENTS / "fashion_mnist.yaml", {f"tracking.{name}": value for name, value in trackers.items()}
-    )
-
-
-def config_of(experiment: Experiment, axes: Any = None, cell: int = 0, repeat: int = 0) -> dict[str, Any]:
-    """A trial's config, as the driver makes it."""
-    return trial_config(
-        experiment, UserDict(experiment.to_dict()), "run", point={"axes": axes or {}, "cell": cell, "repeat": repeat}
-    )
-
 
 # What is logged
 
@@ -54,7 +36,7 @@ def test_parameters_are_the_axes_and_the_main_settings() -> None:
 
 
 def test_parameters_of_an_elastic_run_are_flat() -> None:
-    experiment = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"resources.workers": {"min": 2, "max": 4}})
+    experiment = make_experiment(file="fashion_mnist", resources={"workers": {"min": 2, "max": 4}})
     assert shown.parameters(config_of(experiment))["resources.workers"] == "{'min': 2, 'max': 4}"
 
 
@@ -177,14 +159,6 @@ def test_wandb_needs_a_key_and_its_server(tmp_path: Path, monkeypatch: pytest.Mo
 # MLflow, with a trial of a test's own making: no Ray runs
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URI of an SQLite file in an empty working directory, which must stay empty but for it."""
-    pytest.importorskip("mlflow")
-    monkeypatch.chdir(tmp_path)
-    return "sqlite:///mlflow.db"
-
-
 def trial_with(trial_id: str = "ab12c_00003", **more: Any) -> Any:
     return SimpleNamespace(trial_id=trial_id, config=config_of(experiment_with(), **more))
 
@@ -195,23 +169,6 @@ def mlflow_callback(uri: str, state: Any = None) -> Any:
     if state:
         callback.set_state(state)
     return callback
-
-
-def logged(uri: str) -> list[Any]:
-    from mlflow import MlflowClient
-
-    client = MlflowClient(settings.mlflow_uri(uri))
-    experiment = client.get_experiment_by_name("fashion_mnist")
-    return list(client.search_runs([experiment.experiment_id]))
-
-
-def history(uri: str, run: Any, metric: str) -> list[tuple[int, float]]:
-    from mlflow import MlflowClient
-
-    return [
-        (point.step, point.value)
-        for point in MlflowClient(settings.mlflow_uri(uri)).get_metric_history(run.info.run_id, metric)
-    ]
 
 
 def row(iteration: int, **columns: Any) -> dict[str, Any]:
@@ -294,94 +251,3 @@ def test_a_database_that_cannot_be_used_is_one_error(store: str) -> None:
     (callback,) = settings.callbacks(experiment_with(mlflow=store), "run")
     with pytest.raises(ExperimentError, match=r"mlflow is sqlite:.*mlflow.db: .*; correct it, or set it"):
         callback.setup()
-
-
-# Runs of Tune
-
-
-def stub() -> type[tune.Trainable]:
-    """A class made here: Ray's processes cannot import this module."""
-
-    class Stub(tune.Trainable):
-        """Three rows, the second with NaN; the third does not come where the axis ``fails`` is true."""
-
-        def setup(self, config: dict[str, Any]) -> None:
-            self._rows = 0
-
-        def step(self) -> dict[str, Any]:
-            self._rows += 1
-            if self._rows == 3 and self.config["point"]["axes"]["fails"]:
-                raise RuntimeError("on purpose")
-            return {
-                "epoch": self._rows,
-                "train_loss": math.nan if self._rows == 2 else 1 / self._rows,
-                "worker_samples_per_sec": [3.0, 4.0],
-                "nodes": "127.0.0.1",
-                "done": self._rows == 3,
-            }
-
-        def save_checkpoint(self, checkpoint_dir: str) -> None:
-            Path(checkpoint_dir, "rows").write_text(str(self._rows))
-
-    return Stub
-
-
-def run_stub(tmp_path: Path, callbacks: list[Any], fails: list[bool]) -> Any:
-    config = config_of(experiment_with(), axes={"fails": tune.grid_search(fails)})
-    tuner = tune.Tuner(
-        stub(),
-        param_space=config,
-        run_config=tune.RunConfig(
-            name="fashion_mnist_2026", storage_path=str(tmp_path / "results"), verbose=0, callbacks=callbacks
-        ),
-    )
-    return tuner.fit()
-
-
-@pytest.mark.ray
-def test_a_sweep_in_mlflow_and_tensorboard(store: str, tmp_path: Path, ray_cluster: None) -> None:
-    results = run_stub(tmp_path, settings.callbacks(experiment_with(mlflow=store), "fashion_mnist_2026"), [False, True])
-    runs = {run.data.params["fails"]: run for run in logged(store)}
-    assert {key: run.info.status for key, run in runs.items()} == {"False": "FINISHED", "True": "FAILED"}
-    run = runs["False"]
-    assert run.info.run_name.startswith("fashion_mnist_2026/")
-    assert run.data.tags["raymx.run"] == "fashion_mnist_2026"
-    assert set(run.data.params) == {"fails", "cell", "repeat", *shown.MAIN_SETTINGS}
-    assert history(store, run, "epoch") == [(1, 1.0), (2, 2.0), (3, 3.0)]
-    (_, first), (_, second), (_, third) = history(store, run, "train_loss")
-    assert (first, math.isnan(second), third) == (1.0, True, pytest.approx(1 / 3))
-    assert not {"worker_samples_per_sec", "nodes", "done", "pid", "config/gpus_per_worker"} & set(run.data.metrics)
-    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "results"}  # no mlruns
-    scalars = tensorboard(Path(next(result for result in results if not result.error).path))
-    assert scalars["ray/tune/epoch"] == [1.0, 2.0, 3.0]
-    assert scalars["ray/tune/train_loss"] == [1.0, pytest.approx(1 / 3)]  # Tune leaves NaN out
-
-
-def tensorboard(folder: Path) -> dict[str, list[float]]:
-    """The scalars of a trial's event file: each event has 12 bytes before it (its length, a checksum), 4 behind."""
-    from tensorboardX.proto.event_pb2 import Event
-
-    (path,) = folder.glob("events.out.tfevents.*")
-    data, scalars = path.read_bytes(), defaultdict(list)
-    while data:
-        (length,) = struct.unpack_from("<Q", data)
-        for value in Event.FromString(data[12 : 12 + length]).summary.value:
-            scalars[value.tag].append(value.simple_value)
-        data = data[16 + length :]
-    return scalars
-
-
-@pytest.mark.ray
-def test_a_run_in_wandbs_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: None) -> None:
-    pytest.importorskip("wandb")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    experiment = experiment_with(wandb="leaves")
-    settings.check(experiment)
-    (result,) = run_stub(tmp_path, settings.callbacks(experiment, "fashion_mnist_2026"), [False])
-    assert not result.error
-    (path,) = tmp_path.glob("**/offline-run-*/run-*.wandb")
-    content = path.read_bytes()
-    assert b"train_loss" in content
-    assert b"training.optimizer.name" in content
-    assert not (tmp_path / "wandb").exists()

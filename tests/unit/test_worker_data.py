@@ -75,7 +75,7 @@ def joined(parts: list[list[list[int]]]) -> list[list[int]]:
     return [[record for part in step for record in part] for step in zip(*parts, strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     counts=st.lists(st.integers(1, 40), min_size=1, max_size=3),
     workers=st.integers(1, 5),
@@ -109,7 +109,7 @@ def test_each_record_once_in_the_same_steps_from_any_point(
             data.close()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     count=st.integers(1, 60),
     cache=st.sampled_from(["none", "auto"]),

@@ -1,0 +1,74 @@
+"""Runs of raymx 0.1.0 are resumed: Tune pickled a part of them under the names that modules had then.
+
+Needed for as long as runs that 0.1.0 began are to be resumed. What raymx itself writes into a run's folder is plain
+text and arrays, which name no module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+_SCHEDULERS = ("FairFIFO", "FairASHA", "FairHyperBand", "FairBOHB", "FairMedian", "FairPBT", "_Explore")
+_SECTIONS = (
+    *("Experiment", "Model", "Data", "Augment", "Training", "Optimizer", "Decay", "Precision", "KVStore"),
+    *("Compression", "Env", "Resources", "WorkerRange", "Failures", "Report", "Tracking", "Checkpoint"),
+)
+
+MOVED: Mapping[str, Mapping[str, str]] = {
+    "raymx.sweep": {"_folder": "raymx.sweep.tuning"},
+    "raymx.watch": {"TuneHooks": "raymx.driver.monitor"},
+    "raymx.trial_schedulers": dict.fromkeys(_SCHEDULERS, "raymx.sweep.schedulers"),
+    "raymx.search": dict.fromkeys(("Judge", "Checked"), "raymx.sweep.search"),
+    "raymx.space": {"Space": "raymx.sweep.space", "Axis": "raymx.sweep.axis"},
+    "raymx.schema": dict.fromkeys(_SECTIONS, "raymx.experiment.schema"),
+    "raymx.sweep_schema": dict.fromkeys(
+        ("Sweep", "TrialScheduler", "Objective", "Price"), "raymx.experiment.sweep_schema"
+    ),
+    "raymx.tracking_callbacks": dict.fromkeys(("MLflow", "WandB"), "raymx.tracking.callbacks"),
+}
+"""By old module: the names of it that are in pickles of Tune's, and the modules in which they are now."""
+
+
+@contextlib.contextmanager
+def importable() -> Iterator[None]:
+    """The old names can be imported within the block, as unpickling does."""
+    stubs = {name: _Stub(name, where) for name, where in MOVED.items() if name not in sys.modules}
+    added = [
+        (sys.modules[name], old)
+        for name, where in MOVED.items()
+        if name in sys.modules  # a package of today that has the name of an old module
+        for old in where
+        if not hasattr(sys.modules[name], old)
+    ]
+    for module, old in added:
+        setattr(module, old, _now(old, MOVED[module.__name__][old]))
+    sys.modules.update(stubs)
+    try:
+        yield
+    finally:
+        for name in stubs:
+            del sys.modules[name]
+        for module, old in added:
+            delattr(module, old)
+
+
+class _Stub(ModuleType):
+    """An old module: what of it is asked for is imported from where it is now."""
+
+    def __init__(self, name: str, where: Mapping[str, str]) -> None:
+        super().__init__(name)
+        self._where = where
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._where:
+            raise AttributeError(f"{self.__name__} of raymx 0.1.0 had no {name} that Tune pickled")
+        return _now(name, self._where[name])
+
+
+def _now(name: str, module: str) -> Any:
+    return getattr(importlib.import_module(module), name)
