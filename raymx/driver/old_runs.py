@@ -7,7 +7,7 @@ text and arrays, which name no module.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -37,24 +37,23 @@ MOVED: Mapping[str, Mapping[str, str]] = {
 @contextlib.contextmanager
 def importable() -> Iterator[None]:
     """The old names can be imported within the block, as unpickling does."""
-    stubs = {name: _Stub(name, where) for name, where in MOVED.items() if name not in sys.modules}
+    gone = [name for name in MOVED if importlib.util.find_spec(name) is None]
     added = [
-        (sys.modules[name], old)
-        for name, where in MOVED.items()
-        if name in sys.modules  # a package of today that has the name of an old module
-        for old in where
-        if not hasattr(sys.modules[name], old)
+        (importlib.import_module(module), name, where)
+        for module, names in MOVED.items()
+        if module not in gone  # a package of today has the name
+        for name, where in names.items()
     ]
-    for module, old in added:
-        setattr(module, old, _now(old, MOVED[module.__name__][old]))
-    sys.modules.update(stubs)
+    for package, name, where in added:
+        setattr(package, name, _now(name, where))
+    sys.modules.update({name: _Stub(name, MOVED[name]) for name in gone})
     try:
         yield
     finally:
-        for name in stubs:
+        for name in gone:
             del sys.modules[name]
-        for module, old in added:
-            delattr(module, old)
+        for package, name, _ in added:
+            delattr(package, name)
 
 
 class _Stub(ModuleType):
