@@ -59,6 +59,15 @@ def make_loop(loop: str, workers: int = 2, store: str = "dist_sync", **given: An
     return make_experiment(directory=TESTS, **sections)
 
 
+def make_default(overrides: Mapping[str, Any] | None = None, net: str = "lenet") -> Experiment:
+    """The experiment of experiments/fashion_mnist.yaml, in the folder tests/ as those of `make_loop`; no standbys."""
+    there = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"model.net": f"nets:{net}"}).to_dict()
+    there["model"]["net"] = f"own_nets:{net}"
+    for name in ("train", "validation"):
+        there["data"][name] = str(EXPERIMENTS / there["data"][name])
+    return parse_experiment(there, str(TESTS), {"resources.standby": False, **(overrides or {})})
+
+
 def make_trial(*cpus: float | Mapping[str, float]) -> TrialByHand:
     """A trial in bundles of so many CPUs: the first is the trial's own, with the KVStore scheduler."""
     bundles: Sequence[dict[str, float]] = [dict(one) if isinstance(one, Mapping) else {"CPU": one} for one in cpus]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import TrialByHand
-from conftest import EXPERIMENTS
+from conftest import TESTS
 from factories import IMAGES, make_experiment, part_of_the_images
 
 from raymx.checkpoint.files import Saved
@@ -37,8 +37,8 @@ def experiment(
     **optimizer: object,
 ) -> Experiment:
     return make_experiment(
-        directory=EXPERIMENTS,
-        model={"net": "nets:mlp"},
+        directory=TESTS,
+        model={"net": "own_nets:mlp"},
         data={**IMAGES, "train": str(records)},
         training={
             "epochs": epochs,

@@ -10,7 +10,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from by_hand import TrialByHand
-from conftest import EXPERIMENTS, RAY_CPUS, shared
+from conftest import RAY_CPUS, TESTS, shared
 from factories import IMAGES, make_experiment, make_loop, make_trial, part_of_the_images
 
 from raymx.checkpoint.files import Saved
@@ -126,8 +126,8 @@ def mlp(
     records: Path, *, workers: int = 2, epochs: int = 1, device: dict[str, Any] | None = None, **sections: Any
 ) -> Experiment:
     return make_experiment(
-        directory=EXPERIMENTS,
-        model={"net": "nets:mlp"} | sections.pop("model", {}),
+        directory=TESTS,
+        model={"net": "own_nets:mlp"} | sections.pop("model", {}),
         data={**IMAGES, "train": str(records)},
         training={
             "epochs": epochs,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from by_hand import TrialByHand
-from conftest import EXPERIMENTS
+from conftest import TESTS
 from factories import IMAGES, make_experiment, part_of_the_images
 
 from raymx.experiment.loading import Experiment
@@ -29,8 +29,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def experiment(records: Path, workers: int = 2, devices: int = 1, **kvstore: Any) -> Experiment:
     """One epoch of a small net."""
     return make_experiment(
-        directory=EXPERIMENTS,
-        model={"net": "nets:mlp"},
+        directory=TESTS,
+        model={"net": "own_nets:mlp"},
         data={**IMAGES, "train": str(records), "validation": IMAGES["train"]},
         training={"global_batch_size": 32, "base_lr": 0.05, "optimizer": {"name": "sgd", "momentum": 0.9}},
         kvstore=kvstore,

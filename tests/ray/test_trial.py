@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import pytest
 from by_hand import TrialByHand
-from factories import IMAGES, make_experiment, make_loop, make_trial
+from factories import IMAGES, make_default, make_loop, make_trial
 from ray.exceptions import RayTaskError
 
 from raymx.data.recordio.record import RecordIOWriter, pack
@@ -207,9 +207,8 @@ def test_a_net_that_cannot_be_hybridized_trains_with_a_warning(trial: TrialByHan
 @pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
 def test_stopped_anywhere_saves_that_place(trial: TrialByHand, tmp_path: Path, store: str) -> None:
     """Near an epoch's end too, where one loop may be past its last boundary and wait for a held one."""
-    experiment = make_experiment(
-        file="fashion_mnist",
-        overrides={"training.epochs": 20, "kvstore.type": store, "resources.standby": False},
+    experiment = make_default(
+        {"training.epochs": 20, "kvstore.type": store},
     )
     for number, step in enumerate((1, 20, 43, 46)):
         trial.begin(experiment)
@@ -236,13 +235,11 @@ def test_numpy_numbers_can_be_reported_and_saved(trial: TrialByHand, tmp_path: P
 
 def test_stopped_in_an_epoch_and_resumed_is_bitwise_the_same(trial: TrialByHand, tmp_path: Path) -> None:
     """The default experiment, stopped within its first epoch: the same figures as undisturbed."""
-    experiment = make_experiment(
-        file="fashion_mnist",
-        overrides={
+    experiment = make_default(
+        {
             "data.train": IMAGES["train"],
             "training.epochs": 2,
             "training.global_batch_size": 32,
-            "resources.standby": False,
         },
     )
     undisturbed = trial.begin(experiment).run()
@@ -282,14 +279,12 @@ SAID = {"Worker": "worker [01] died", "Server": "server 0 died", "KVScheduler": 
 
 def test_killed_roles_are_replaced_and_nothing_else_changes(trial: TrialByHand) -> None:
     """One after the other, each within an epoch: the same figures as undisturbed, to the bit."""
-    experiment = make_experiment(
-        file="fashion_mnist",
-        overrides={
-            "model.net": "nets:mlp",
+    experiment = make_default(
+        {
             "training.epochs": 4,
             "checkpoint.every_steps": 10,
-            "resources.standby": False,
         },
+        net="mlp",
     )
     undisturbed = trial.begin(experiment).run()
     rows = trial.begin(experiment).run({epoch: partial(trial.kill, role) for epoch, role in enumerate(SAID, 1)})
@@ -307,9 +302,9 @@ def test_killed_roles_are_replaced_and_nothing_else_changes(trial: TrialByHand) 
 
 def test_a_standby_takes_the_part_of_a_killed_role_and_another_is_started(trial: TrialByHand) -> None:
     trial.begin(
-        make_experiment(
-            file="fashion_mnist",
-            overrides={"model.net": "nets:mlp", "training.epochs": 1000, "resources.standby": True},
+        make_default(
+            {"training.epochs": 1000, "resources.standby": True},
+            net="mlp",
         )
     )
     first = step_until_all_stand_by(trial, 8)
