@@ -88,6 +88,7 @@ def start_ray(num_cpus: int, **options: Any) -> None:
     import ray
 
     os.environ.setdefault("RAY_num_workers_soft_limit", "64")
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # 30 s are not enough where much else runs
     ray.init("local", num_cpus=num_cpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False, **options)
 
 
@@ -108,9 +109,10 @@ class _Shared:
             import ray
 
             ray.shutdown()
-        self._cpus = num_cpus
+        self._cpus = 0
         if num_cpus:
             start_ray(num_cpus)
+        self._cpus = num_cpus
 
     def trial(self) -> TrialByHand:
         from factories import make_trial
