@@ -84,12 +84,20 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     return report
 
 
-def start_ray(num_cpus: int, **options: Any) -> None:
+def start_ray(num_cpus: int) -> None:
+    """Ray gives its processes half a minute to come up, which is short where much else runs: it may try again."""
     import ray
 
     os.environ.setdefault("RAY_num_workers_soft_limit", "64")
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # 30 s are not enough where much else runs
-    ray.init("local", num_cpus=num_cpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False, **options)
+    quiet: dict[str, Any] = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
+    for tries_left in (2, 1, 0):
+        try:
+            ray.init("local", num_cpus=num_cpus, **quiet)
+            return
+        except Exception:
+            ray.shutdown()
+            if not tries_left:
+                raise
 
 
 class _Shared:
