@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from raymx.cli import options
 from raymx.cli.exit import EXIT_OK, exit_code
 from raymx.experiment import loading
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep import combinations, space
 from raymx.tracking import settings
 
@@ -42,7 +42,7 @@ def _run(args: argparse.Namespace) -> int:
     ).execute()
 
 
-def _check(experiment: Experiment) -> None:
+def _check(experiment: ExperimentConfig) -> None:
     """Raise ExperimentError for what can be known before Ray starts."""
     loading.check_files(experiment)
     settings.check(experiment)
@@ -51,7 +51,7 @@ def _check(experiment: Experiment) -> None:
         combinations.check_installed(experiment.sweep)
 
 
-def _experiment(args: argparse.Namespace) -> Experiment:
+def _experiment(args: argparse.Namespace) -> ExperimentConfig:
     """What the command line names: an experiment file, or the run to resume, with its overrides."""
     overrides = options.overrides(args)
     if args.resume and not args.experiment:

@@ -10,7 +10,7 @@ from by_hand import TrialByHand
 from conftest import EXPERIMENTS, TESTS
 
 from raymx.data.recordio.record import RecordIOWriter, read_payload, scan
-from raymx.experiment.loading import Experiment, load_experiment, parse_experiment
+from raymx.experiment.loading import ExperimentConfig, load_experiment, parse_experiment
 
 TINY: dict[str, Any] = {  # names files that are not there: nothing is trained with it
     "name": "tiny",
@@ -28,7 +28,7 @@ IMAGES: dict[str, Any] = {  # the 1,000 records of validation, normalised
 
 def make_experiment(
     overrides: Mapping[str, Any] | None = None, *, file: str = "", directory: str | Path = "/", **given: Any
-) -> Experiment:
+) -> ExperimentConfig:
     """The tiny experiment, or that of experiments/``file``.yaml, with what is given in addition.
 
     ``training={"epochs": 2}`` adds keys to a section, ``kvstore__type="local"`` sets the key kvstore.type, and
@@ -45,7 +45,7 @@ def make_experiment(
     return parse_experiment(raw, str(directory), flat)
 
 
-def make_loop(loop: str, workers: int = 2, store: str = "dist_sync", **given: Any) -> Experiment:
+def make_loop(loop: str, workers: int = 2, store: str = "dist_sync", **given: Any) -> ExperimentConfig:
     """An experiment around ``loop``, a module:function of tests/ or "default", with nets of tests/ and real records."""
     sections = {
         "model": {"net": "resnet18_v1"},

@@ -7,16 +7,16 @@ from typing import Any
 
 from factories import make_experiment
 
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep.space import trial_config
 from raymx.tracking import settings
 
 
-def experiment_with(**trackers: str) -> Experiment:
+def experiment_with(**trackers: str) -> ExperimentConfig:
     return make_experiment(file="fashion_mnist", tracking=trackers)
 
 
-def config_of(experiment: Experiment, axes: Any = None, cell: int = 0, repeat: int = 0) -> dict[str, Any]:
+def config_of(experiment: ExperimentConfig, axes: Any = None, cell: int = 0, repeat: int = 0) -> dict[str, Any]:
     """A trial's config, as the driver makes it."""
     return trial_config(
         experiment, UserDict(experiment.to_dict()), "run", point={"axes": axes or {}, "cell": cell, "repeat": repeat}

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from raymx.errors import PlacementError
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.rules import is_dist
 from raymx.text.words import columns, count
 
@@ -70,7 +70,7 @@ class NodeResources:
     gpu: float
 
 
-def plan(experiment: Experiment, gpus_per_worker: float) -> Plan:
+def plan(experiment: ExperimentConfig, gpus_per_worker: float) -> Plan:
     """The bundles of an experiment; ``gpus_per_worker`` is the number that ``auto`` came to.
 
     For an elastic experiment those of its fewest workers, with which it starts.
@@ -184,7 +184,7 @@ def share(plan: Plan, nodes: Sequence[NodeResources], part: float) -> int:
     return max(1, math.floor(min(most, _ANY_NUMBER) + _TOLERANCE))
 
 
-def auto_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:
+def auto_gpus(experiment: ExperimentConfig, nodes: Sequence[NodeResources]) -> int:
     """The most GPUs a worker with which all workers fit (of an elastic experiment its fewest).
 
     0 when there is no GPU or not one for each.
@@ -193,7 +193,9 @@ def auto_gpus(experiment: Experiment, nodes: Sequence[NodeResources]) -> int:
     return next((gpus for gpus in range(most, 0, -1) if _nodes_used(plan(experiment, gpus), nodes)), 0)
 
 
-def with_data_cpus(experiment: Experiment, gpus_per_worker: float, free: Sequence[NodeResources]) -> Experiment:
+def with_data_cpus(
+    experiment: ExperimentConfig, gpus_per_worker: float, free: Sequence[NodeResources]
+) -> ExperimentConfig:
     """The experiment with a number for ``data.cpus: auto``: the most, from 1 to 8, for which nodes have room now.
 
     1 when there is none even for that: then the plan waits, or is refused. For an elastic experiment all its workers
@@ -213,7 +215,9 @@ def _room(plan: Plan, free: Sequence[NodeResources]) -> bool:
     return _nodes_used(plan, free, plan.max_slots) is not None
 
 
-def describe(experiment: Experiment, plan: Plan, nodes: Sequence[NodeResources] | None, *, trials: int = 1) -> str:
+def describe(
+    experiment: ExperimentConfig, plan: Plan, nodes: Sequence[NodeResources] | None, *, trials: int = 1
+) -> str:
     """A table of who needs what, and whether it fits ``nodes`` (None: no cluster, raymx starts a Ray of its own)."""
     roles = plan.roles
     place = "a bundle of its own" if roles.dedicated_servers else "beside a worker"

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from raymx import _ray
 from raymx.cluster.placement import Plan
 from raymx.cluster.roles import KVScheduler, Process, Server, Worker
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore import env
 
 _ACTORS: dict[str, Any] = {"worker": Worker, "server": Server, "scheduler": KVScheduler}
@@ -99,7 +99,7 @@ class Processes:
         self._standby: dict[Assignment, _Started] = {}
         self._bindings: dict[Assignment, Any] = {}  # refs: cores and GPUs of an assignment's process, for its standby
 
-    def configure(self, experiment: Experiment, gpus: float, plan: Plan) -> None:
+    def configure(self, experiment: ExperimentConfig, gpus: float, plan: Plan) -> None:
         """Say what processes are like from now on; those that were started otherwise are ended."""
         resources, kvstore = experiment.resources, experiment.kvstore
         cpus = {"worker": float(resources.cpus_per_worker), "server": float(kvstore.cpus_per_server), "scheduler": 0.0}

@@ -23,7 +23,7 @@ from raymx.cluster.processes import Assignment, Assignments, Processes, quietly
 from raymx.cluster.roles import Task
 from raymx.errors import KVStoreError, RoleLost
 from raymx.experiment import rules
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore import env
 
 FORM_TIMEOUT_S = 120.0  # Python and mxnet imports of all roles, on a slow and busy node
@@ -50,7 +50,7 @@ class RoleGroup:
 
     def form(
         self,
-        experiment: Experiment,
+        experiment: ExperimentConfig,
         gpus_per_worker: float,
         assignments: Assignments,
         saved: Any = None,
@@ -78,7 +78,7 @@ class RoleGroup:
     def _actors(self, assignments: Sequence[Assignment]) -> list[Any]:
         return [self.processes.actor(assignment) for assignment in assignments]
 
-    def _join(self, experiment: Experiment, gpus: float) -> Generation:
+    def _join(self, experiment: ExperimentConfig, gpus: float) -> Generation:
         store_type = rules.resolved_store_type(experiment)
         for attempt in range(BIND_TRIES):
             generation = Generation(
@@ -98,7 +98,9 @@ class RoleGroup:
                 self.processes.start(self._assignments.all)
         return generation
 
-    def _join_distributed(self, experiment: Experiment, store_type: str, gpus: float, generation: Generation) -> None:
+    def _join_distributed(
+        self, experiment: ExperimentConfig, store_type: str, gpus: float, generation: Generation
+    ) -> None:
         assert self._assignments.scheduler
         scheduler, assignments = self.processes.actor(self._assignments.scheduler), self._assignments
         hosts, given = self._hosts(), experiment.kvstore.env.model_dump()
@@ -167,7 +169,7 @@ class RoleGroup:
             self.processes.actor(generation.assignments[rank]) for rank in sorted(generation.assignments)
         ]
 
-    def _run_loops(self, experiment: Experiment, gpus: float, saved: Any, hold_from: int | None) -> None:
+    def _run_loops(self, experiment: ExperimentConfig, gpus: float, saved: Any, hold_from: int | None) -> None:
         assert self.generation is not None
         devices = math.ceil(gpus) or experiment.resources.cpu_devices_per_worker
         common = ray.put(saved)
@@ -204,7 +206,7 @@ class RoleGroup:
             raise RoleLost("a node died while the generation was formed: its node cannot be reached") from None
 
     @staticmethod
-    def _unix_sockets(experiment: Experiment, hosts: Sequence[str]) -> bool:
+    def _unix_sockets(experiment: ExperimentConfig, hosts: Sequence[str]) -> bool:
         wanted, one_node = experiment.kvstore.unix_sockets, len(set(hosts)) == 1
         if wanted is True and not one_node:
             raise KVStoreError(

@@ -22,7 +22,7 @@ from raymx.cluster.role_group import RoleGroup
 from raymx.cluster.scaling_policy import Decision, Status
 from raymx.cluster.slots import Slots
 from raymx.errors import RoleLost
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.sizing import sized
 
 LOOK_S = 1.0  # between two looks at the cluster while training
@@ -51,7 +51,7 @@ class RoleManager:
         self._nodes = Nodes.now()
         self._formed_at = self._observed_at = self._standbys_at = self._lost_since = 0.0
 
-    def configure(self, name: str, experiment: Experiment, gpus: float, plan: Plan) -> None:
+    def configure(self, name: str, experiment: ExperimentConfig, gpus: float, plan: Plan) -> None:
         """Take over a trial of this name and its experiment; no generation runs."""
         self._experiment, self._gpus, self._plan = experiment, gpus, plan
         self._slots.release()
@@ -150,7 +150,7 @@ class RoleManager:
         while time.monotonic() < deadline and "pending" in self._slots.conditions(Nodes.now()).values():
             time.sleep(0.05)
 
-    def form(self, workers: int, saved: Any, hold_from: int | None, check: Callable[[], None]) -> Experiment:
+    def form(self, workers: int, saved: Any, hold_from: int | None, check: Callable[[], None]) -> ExperimentConfig:
         """End the generation that runs, form one of so many workers, and give the experiment as that one runs it.
 
         Its loops wait at the boundary of their report number ``hold_from``. ``check`` is called until it is formed.

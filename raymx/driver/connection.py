@@ -14,7 +14,7 @@ from typing import Any
 from raymx import _ray
 from raymx.driver.planning import needed_cpus, soft_limit
 from raymx.errors import PlacementError
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.text.words import count
 
 PROBE_TIMEOUT_S = 5.0
@@ -24,7 +24,7 @@ def cluster_address(address: str | None) -> str | None:
     return address or os.environ.get("RAY_ADDRESS") or None
 
 
-def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship: bool = True) -> str:
+def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool, ship: bool = True) -> str:
     """Connect to the cluster, or start Ray here with the logical CPUs of the plan, and say so in words ("" when not).
 
     To a cluster the experiment's folder travels as Ray's working directory, unless ``ship`` is false.
@@ -64,7 +64,7 @@ def connect(experiment: Experiment, address: str | None, *, verbose: bool, ship:
     )
 
 
-def _advice(error: str, experiment: Experiment) -> str:
+def _advice(error: str, experiment: ExperimentConfig) -> str:
     if "working_dir" in error or "Package size" in error:
         return (
             f"the experiment's folder {experiment.directory} travels to the cluster and may hold 512 MiB: move "

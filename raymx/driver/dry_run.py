@@ -8,11 +8,11 @@ from raymx.cluster import placement
 from raymx.driver.connection import cluster_address, connect
 from raymx.driver.planning import cpus_here, free_now, nodes_to_plan_with, prepare_here
 from raymx.experiment import loading, rules
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep import plan as sweep_plan
 
 
-def dry_run(experiment: Experiment, address: str | None) -> Iterator[str]:
+def dry_run(experiment: ExperimentConfig, address: str | None) -> Iterator[str]:
     """In words: the resolved experiment, its placement, its sweep's cells. Raises RaymxError when it cannot run.
 
     With an address (or RAY_ADDRESS) it looks at that cluster. It starts nothing.

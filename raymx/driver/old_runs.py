@@ -33,6 +33,9 @@ MOVED: Mapping[str, Mapping[str, str]] = {
 }
 """By old module: the names of it that are in pickles of Tune's, and the modules in which they are now."""
 
+RENAMED: Mapping[str, str] = {"Experiment": "ExperimentConfig"}
+"""Those that have another name there."""
+
 
 @contextlib.contextmanager
 def importable() -> Iterator[None]:
@@ -70,4 +73,4 @@ class _Stub(ModuleType):
 
 
 def _now(name: str, module: str) -> Any:
-    return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(module), RENAMED.get(name, name))

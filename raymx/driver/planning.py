@@ -9,12 +9,12 @@ import os
 from raymx import _ray
 from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep import plan as sweep_plan
 from raymx.sweep.plan import RunPlan
 
 
-def prepare_here(experiment: Experiment, cpus: int) -> RunPlan:
+def prepare_here(experiment: ExperimentConfig, cpus: int) -> RunPlan:
     """As a Ray started on this machine would run it, with the machine's GPUs, and so many logical CPUs free."""
     gpus = len(glob.glob("/dev/nvidia[0-9]*"))
     return sweep_plan.prepare(
@@ -22,13 +22,13 @@ def prepare_here(experiment: Experiment, cpus: int) -> RunPlan:
     )
 
 
-def needed_cpus(experiment: Experiment) -> int:
+def needed_cpus(experiment: ExperimentConfig) -> int:
     """Logical CPUs that a run's trials need; ``data.cpus: auto`` is 1 where nothing is free."""
     prepared = prepare_here(experiment, 0)
     return placement.logical_cpus(prepared.plan) * prepared.at_once
 
 
-def cpus_here(experiment: Experiment) -> int:
+def cpus_here(experiment: ExperimentConfig) -> int:
     """Logical CPUs of a Ray that is started on this machine for a run."""
     return max(needed_cpus(experiment), len(os.sched_getaffinity(0)))
 

@@ -20,7 +20,7 @@ from raymx.driver.planning import free_now, nodes_to_plan_with
 from raymx.driver.sweep_display import SweepDisplay
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
 from raymx.experiment import source_files
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.results import run_folder
 from raymx.results import summary as summaries
 from raymx.sweep import plan as sweep_plan
@@ -39,7 +39,7 @@ class Driver:
 
     def __init__(
         self,
-        experiment: Experiment,
+        experiment: ExperimentConfig,
         *,
         address: str | None = None,
         storage_path: str | None = None,

@@ -22,11 +22,11 @@ from pydantic.fields import FieldInfo
 from raymx.errors import ExperimentError
 from raymx.experiment import yaml_text
 from raymx.experiment.references import data_problem, reference_problem
-from raymx.experiment.schema import Experiment
+from raymx.experiment.schema import ExperimentConfig
 from raymx.experiment.values import NameIn, Section, show
 from raymx.text.nearest import did_you_mean, nearest
 
-__all__ = ["FLAGS", "Experiment", "check_files", "load_experiment", "parse_experiment", "to_yaml"]
+__all__ = ["FLAGS", "ExperimentConfig", "check_files", "load_experiment", "parse_experiment", "to_yaml"]
 
 FLAGS = {
     "--name": "name",
@@ -55,14 +55,14 @@ _SHORT_FORMS = {
 }
 
 
-def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Experiment:
+def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> ExperimentConfig:
     """The experiment in the YAML file ``path``, with ``overrides`` (dotted keys) in place of the file's values."""
     file = Path(path)
     raw = yaml_text.parse(_read(file), str(file))
     if raw is None:
-        raise ExperimentError(f"{file} is empty: an experiment has {_keys_of(Experiment)}")
+        raise ExperimentError(f"{file} is empty: an experiment has {_keys_of(ExperimentConfig)}")
     if not isinstance(raw, dict):
-        raise ExperimentError(f"{file} holds {show(raw)}: an experiment is a mapping with {_keys_of(Experiment)}")
+        raise ExperimentError(f"{file} holds {show(raw)}: an experiment is a mapping with {_keys_of(ExperimentConfig)}")
     try:
         return parse_experiment(raw, str(file.resolve().parent), overrides)
     except ExperimentError as error:
@@ -73,7 +73,7 @@ def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object
 
 def parse_experiment(
     raw: Mapping[str, object], directory: str, overrides: Mapping[str, object] | None = None
-) -> Experiment:
+) -> ExperimentConfig:
     """The experiment of plain data; relative paths in it start from ``directory``.
 
     An override of a whole section replaces that section; overrides apply in their order.
@@ -85,7 +85,7 @@ def parse_experiment(
         del merged["directory"]
         problems["directory"] = "directory is not a key: relative paths start from the experiment file's own folder"
     try:
-        experiment = Experiment.model_validate({**merged, "directory": os.path.abspath(directory)})
+        experiment = ExperimentConfig.model_validate({**merged, "directory": os.path.abspath(directory)})
     except ValidationError as error:
         for detail in error.errors(include_url=False):
             for key, text in _explain(merged, detail):
@@ -95,12 +95,12 @@ def parse_experiment(
     return experiment
 
 
-def to_yaml(experiment: Experiment) -> str:
+def to_yaml(experiment: ExperimentConfig) -> str:
     """The experiment with every key, defaults too, as YAML that ``load_experiment`` reads."""
     return yaml_text.dump(experiment.to_dict())
 
 
-def check_files(experiment: Experiment, known: str = "") -> None:
+def check_files(experiment: ExperimentConfig, known: str = "") -> None:
     """Raise an ExperimentError that lists data files and ``module:name`` references that are not there.
 
     Looks at local files only and imports nothing. What is of the module ``known`` is there.
@@ -200,7 +200,7 @@ def _locate(raw: Any, location: tuple[str | int, ...]) -> tuple[str, type[Sectio
     What lies below a key (an item of its list, a branch of its union) counts as that key, but for a mapping where a
     section is one of the branches.
     """
-    section: type[Section] = Experiment
+    section: type[Section] = ExperimentConfig
     field: FieldInfo | None = None
     path: list[str] = []
     parts = iter(location)
@@ -221,9 +221,9 @@ def _locate(raw: Any, location: tuple[str | int, ...]) -> tuple[str, type[Sectio
 def _unknown_key(key: str, section: type[Section]) -> str:
     outer, _, last = key.rpartition(".")
     keys = [name for name in section.model_fields if name != "directory"]
-    elsewhere = [dotted for dotted in _dotted_keys(Experiment) if dotted.rpartition(".")[2] == last]
+    elsewhere = [dotted for dotted in _dotted_keys(ExperimentConfig) if dotted.rpartition(".")[2] == last]
     near = [f"{outer}.{name}" if outer else name for name in nearest(last, keys)]
-    guess = [*near, *elsewhere] or nearest(key, _dotted_keys(Experiment))
+    guess = [*near, *elsewhere] or nearest(key, _dotted_keys(ExperimentConfig))
     hint = f"; did you mean {guess[0]}?" if guess else "."
     return f"{key} is not a key{hint} {outer or 'An experiment'} has {_keys_of(section)}"
 

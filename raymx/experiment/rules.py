@@ -16,7 +16,7 @@ from typing import Literal
 
 from raymx.errors import ExperimentError
 from raymx.experiment import store_types
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.lr_rules import LR_RULES
 from raymx.experiment.store_types import STORE_TYPES, StoreType
 
@@ -36,14 +36,14 @@ class Problem:
         return f"{self.key} is {self.value}: {self.reason}; {self.fix}"
 
 
-def check(experiment: Experiment, *, gpus_available: int | None = None) -> None:
+def check(experiment: ExperimentConfig, *, gpus_available: int | None = None) -> None:
     """Raise an ExperimentError that lists every problem, one a line."""
     found = problems(experiment, gpus_available=gpus_available)
     if found:
         raise ExperimentError("\n".join(map(str, found)))
 
 
-def problems(experiment: Experiment, *, gpus_available: int | None = None) -> list[Problem]:
+def problems(experiment: ExperimentConfig, *, gpus_available: int | None = None) -> list[Problem]:
     """What cannot work. ``gpus_available``: GPUs of the whole cluster, None when not known yet."""
     rules = (
         _store(experiment),
@@ -58,7 +58,7 @@ def problems(experiment: Experiment, *, gpus_available: int | None = None) -> li
     return [problem for rule in rules for problem in rule]
 
 
-def resolved_store_type(experiment: Experiment) -> str:
+def resolved_store_type(experiment: ExperimentConfig) -> str:
     """The KVStore type; ``auto`` is ``device`` for one worker and ``dist_sync`` for more.
 
     What may become more counts as more: a run does not change its kind of store on the way.
@@ -66,23 +66,23 @@ def resolved_store_type(experiment: Experiment) -> str:
     return store_type(experiment).name
 
 
-def store_type(experiment: Experiment) -> StoreType:
+def store_type(experiment: ExperimentConfig) -> StoreType:
     """The row of `raymx.experiment.store_types` that `resolved_store_type` names."""
     kind = experiment.kvstore.type
     return store_types.auto(experiment.resources.max_workers) if kind == store_types.AUTO else STORE_TYPES[kind]
 
 
-def is_dist(experiment: Experiment) -> bool:
+def is_dist(experiment: ExperimentConfig) -> bool:
     """Whether the store has servers."""
     return store_type(experiment).is_dist
 
 
-def is_async(experiment: Experiment) -> bool:
+def is_async(experiment: ExperimentConfig) -> bool:
     """Whether the servers apply each worker's push on its own."""
     return store_type(experiment).is_async
 
 
-def update_on_kvstore(experiment: Experiment) -> bool:
+def update_on_kvstore(experiment: ExperimentConfig) -> bool:
     """Whether the optimizer runs in the store (on the servers of a dist store).
 
     ``auto`` is yes, but for a dynamic loss scale, which a sync run's workers must divide by themselves.
@@ -93,7 +93,7 @@ def update_on_kvstore(experiment: Experiment) -> bool:
     return wanted
 
 
-def loss_scale(experiment: Experiment) -> float | Literal["dynamic"] | None:
+def loss_scale(experiment: ExperimentConfig) -> float | Literal["dynamic"] | None:
     """What the loss is multiplied by; None is no scale, and no look for gradients that are inf or nan.
 
     ``auto`` is none where the net computes in float32, float64 or bfloat16, whose range is that of float32. With
@@ -110,20 +110,20 @@ def loss_scale(experiment: Experiment) -> float | Literal["dynamic"] | None:
     return None
 
 
-def is_half_on_wire(experiment: Experiment) -> bool:
+def is_half_on_wire(experiment: ExperimentConfig) -> bool:
     """Whether gradients and weights travel in float16 though the net has another type."""
     precision = experiment.precision
     return is_dist(experiment) and precision.wire_dtype == "float16" and precision.net_dtype != "float16"
 
 
-def warmup_epochs(experiment: Experiment) -> float:
+def warmup_epochs(experiment: ExperimentConfig) -> float:
     """Epochs of warmup as they are run: longer for a batch above the base batch, and for async."""
     training = experiment.training
     lengthen = max(1.0, batch_factor(experiment)) if training.warmup_lengthen else 1.0
     return training.warmup_epochs * lengthen * (training.async_warmup_factor if is_async(experiment) else 1.0)
 
 
-def batch_factor(experiment: Experiment) -> float:
+def batch_factor(experiment: ExperimentConfig) -> float:
     """What the learning-rate rule makes of the samples in one update: 1 at ``base_batch_size``.
 
     That is the global batch B, and in async B over the number of workers, each of whose pushes is an update of its
@@ -136,7 +136,7 @@ def batch_factor(experiment: Experiment) -> float:
     return LR_RULES[training.lr_rule].factor(ratio)
 
 
-def notes(experiment: Experiment) -> list[str]:
+def notes(experiment: ExperimentConfig) -> list[str]:
     """Sentences about settings that work, but perhaps not as expected."""
     return [
         *_store_notes(experiment),
@@ -150,7 +150,7 @@ def notes(experiment: Experiment) -> list[str]:
 # What cannot work.
 
 
-def _store(experiment: Experiment) -> Iterator[Problem]:
+def _store(experiment: ExperimentConfig) -> Iterator[Problem]:
     kind, workers = resolved_store_type(experiment), experiment.resources.max_workers
     if not is_dist(experiment) and workers > 1:
         grown = f", and a run of {experiment.resources.workers_in_words} may grow to that"
@@ -170,7 +170,7 @@ def _store(experiment: Experiment) -> Iterator[Problem]:
         )
 
 
-def _compression(experiment: Experiment) -> Iterator[Problem]:
+def _compression(experiment: ExperimentConfig) -> Iterator[Problem]:
     kind, precision = experiment.kvstore.compression.type, experiment.precision
     if kind == "none":
         return
@@ -196,7 +196,7 @@ def _compression(experiment: Experiment) -> Iterator[Problem]:
         )
 
 
-def _precision(experiment: Experiment, gpus_available: int | None) -> Iterator[Problem]:
+def _precision(experiment: ExperimentConfig, gpus_available: int | None) -> Iterator[Problem]:
     dtype, gpus = experiment.precision.dtype, experiment.resources.gpus_per_worker
     no_gpu = gpus == 0 or (gpus == "auto" and gpus_available == 0)
     if dtype in ("float16", "amp_float16") and no_gpu:
@@ -229,7 +229,7 @@ def _precision(experiment: Experiment, gpus_available: int | None) -> Iterator[P
         )
 
 
-def _optimizer(experiment: Experiment) -> Iterator[Problem]:
+def _optimizer(experiment: ExperimentConfig) -> Iterator[Problem]:
     optimizer, servers = experiment.training.optimizer, experiment.kvstore.servers
     yield from _broken_optimizer(experiment)
     layer_wise = optimizer.name in ("lamb", "lars") or (
@@ -245,7 +245,7 @@ def _optimizer(experiment: Experiment) -> Iterator[Problem]:
         )
 
 
-def _broken_optimizer(experiment: Experiment) -> Iterator[Problem]:
+def _broken_optimizer(experiment: ExperimentConfig) -> Iterator[Problem]:
     """What MXNet 1.9.1's own optimizers cannot do."""
     optimizer, arguments = experiment.training.optimizer, experiment.training.optimizer.arguments
     if optimizer.name == "dcasgd" and arguments.get("momentum"):
@@ -274,7 +274,7 @@ def _broken_optimizer(experiment: Experiment) -> Iterator[Problem]:
         )
 
 
-def _batch(experiment: Experiment) -> Iterator[Problem]:
+def _batch(experiment: ExperimentConfig) -> Iterator[Problem]:
     batch, workers = experiment.training.global_batch_size, _most_to_share(experiment)
     if batch < workers:
         yield Problem(
@@ -285,13 +285,13 @@ def _batch(experiment: Experiment) -> Iterator[Problem]:
         )
 
 
-def _most_to_share(experiment: Experiment) -> int:
+def _most_to_share(experiment: ExperimentConfig) -> int:
     """The most workers that share ``global_batch_size``: with keep_per_worker the batch grows with more than min."""
     resources = experiment.resources
     return resources.min_workers if resources.on_resize == "keep_per_worker" else resources.max_workers
 
 
-def _devices(experiment: Experiment) -> Iterator[Problem]:
+def _devices(experiment: ExperimentConfig) -> Iterator[Problem]:
     gpus, cpu_devices = experiment.resources.gpus_per_worker, experiment.resources.cpu_devices_per_worker
     if cpu_devices > 1 and gpus != 0:
         yield Problem(
@@ -302,7 +302,7 @@ def _devices(experiment: Experiment) -> Iterator[Problem]:
         )
 
 
-def _decay(experiment: Experiment) -> Iterator[Problem]:
+def _decay(experiment: ExperimentConfig) -> Iterator[Problem]:
     decay, training = experiment.training.decay, experiment.training
     if decay.type == "step" and not decay.epochs:
         yield Problem(
@@ -320,7 +320,7 @@ def _decay(experiment: Experiment) -> Iterator[Problem]:
         )
 
 
-def _data(experiment: Experiment) -> Iterator[Problem]:
+def _data(experiment: ExperimentConfig) -> Iterator[Problem]:
     data = experiment.data
     changed = data.augment.model_dump(exclude_defaults=True)
     if data.transform and changed:
@@ -342,7 +342,7 @@ def _data(experiment: Experiment) -> Iterator[Problem]:
 # What works, but is worth a sentence.
 
 
-def _store_notes(experiment: Experiment) -> Iterator[str]:
+def _store_notes(experiment: ExperimentConfig) -> Iterator[str]:
     kind, kvstore = resolved_store_type(experiment), experiment.kvstore
     if not is_dist(experiment) and kvstore.servers > 1:
         yield f"kvstore.servers is {kvstore.servers}, but a store of type {kind} has no servers: none are started."
@@ -353,7 +353,7 @@ def _store_notes(experiment: Experiment) -> Iterator[str]:
         yield f"precision.wire_dtype is float16, but {why}: it changes nothing."
 
 
-def _length_notes(experiment: Experiment) -> Iterator[str]:
+def _length_notes(experiment: ExperimentConfig) -> Iterator[str]:
     epochs, warmup, decay = experiment.training.epochs, warmup_epochs(experiment), experiment.training.decay
     if warmup >= epochs:
         yield (
@@ -365,7 +365,7 @@ def _length_notes(experiment: Experiment) -> Iterator[str]:
         yield f"training.decay.epochs has {', '.join(late)}, but training ends after epoch {epochs}."
 
 
-def _batch_notes(experiment: Experiment) -> Iterator[str]:
+def _batch_notes(experiment: ExperimentConfig) -> Iterator[str]:
     resources, batch, workers = experiment.resources, experiment.training.global_batch_size, _most_to_share(experiment)
     rows = math.ceil(batch / workers)
     devices = resources.gpus_per_worker or resources.cpu_devices_per_worker
@@ -381,13 +381,13 @@ def _batch_notes(experiment: Experiment) -> Iterator[str]:
         )
 
 
-def _data_notes(experiment: Experiment) -> Iterator[str]:
+def _data_notes(experiment: ExperimentConfig) -> Iterator[str]:
     augment = experiment.data.augment
     if augment.pad and (augment.random_resized_crop or not augment.rand_crop):
         yield f"data.augment.pad is {augment.pad}, but only rand_crop can reach into it: it changes nothing."
 
 
-def _restart_notes(experiment: Experiment) -> Iterator[str]:
+def _restart_notes(experiment: ExperimentConfig) -> Iterator[str]:
     """What a run that goes on from a checkpoint, after a failure or with another number of workers, does not have."""
     checkpoint, optimizer = experiment.checkpoint, experiment.training.optimizer
     within_epochs = checkpoint.every_steps is not None or checkpoint.every_s is not None

@@ -380,7 +380,7 @@ class Checkpoint(Section):
     mode: Literal["max", "min"] | None = None
 
 
-class Experiment(Section):
+class ExperimentConfig(Section):
     """A whole experiment file. ``directory`` is the file's absolute folder, and no key of the file."""
 
     name: Annotated[

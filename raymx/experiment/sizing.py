@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.rules import is_dist, resolved_store_type
 from raymx.experiment.schema import Training
 
@@ -28,7 +28,7 @@ RESUME_MAY_CHANGE = (
 """Keys and sections that do not change what is computed."""
 
 
-def sized(experiment: Experiment, workers: int) -> Experiment:
+def sized(experiment: ExperimentConfig, workers: int) -> ExperimentConfig:
     """The experiment as one generation of ``workers`` runs it: a number of workers, a type of store, a batch.
 
     With ``on_resize: keep_global`` the batch stays. With ``keep_per_worker`` the file's ``global_batch_size`` is that
@@ -48,7 +48,7 @@ def sized(experiment: Experiment, workers: int) -> Experiment:
     )
 
 
-def _grows(experiment: Experiment) -> bool:
+def _grows(experiment: ExperimentConfig) -> bool:
     """Whether more workers have a larger global batch."""
     return experiment.resources.elastic and experiment.resources.on_resize == "keep_per_worker"
 
@@ -63,7 +63,7 @@ def _with_batch(training: Training, workers: int, of_workers: int) -> Training:
     )
 
 
-def resume_problems(before: Experiment, now: Experiment) -> list[str]:
+def resume_problems(before: ExperimentConfig, now: ExperimentConfig) -> list[str]:
     """Why a run of ``before`` cannot go on as ``now``, a line for each key; [] when it can.
 
     All keys must be as they were but those of `RESUME_MAY_CHANGE`. The number of workers must leave the type of store
@@ -78,7 +78,7 @@ def resume_problems(before: Experiment, now: Experiment) -> list[str]:
     return changed + list(_size_problems(before, now))
 
 
-def _size_problems(before: Experiment, now: Experiment) -> Iterator[str]:
+def _size_problems(before: ExperimentConfig, now: ExperimentConfig) -> Iterator[str]:
     was, store = resolved_store_type(before), resolved_store_type(now)
     if was != store:
         words = [
@@ -95,7 +95,7 @@ def _size_problems(before: Experiment, now: Experiment) -> Iterator[str]:
         )
 
 
-def _compared(experiment: Experiment) -> Iterator[tuple[str, Any]]:
+def _compared(experiment: ExperimentConfig) -> Iterator[tuple[str, Any]]:
     """(dotted key, value) of what must be equal; kvstore.type is looked at with the number of workers."""
     free = (*RESUME_MAY_CHANGE, "kvstore.type")
     return (

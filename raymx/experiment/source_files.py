@@ -15,7 +15,7 @@ from pathlib import Path
 
 from raymx import _ray, storage
 from raymx.errors import RaymxError
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.names import RUN_FILE
 
 SOURCE = "source.zip"  # in a submitted run's folder
@@ -71,7 +71,7 @@ def _ignore_files(folder: Path) -> list[Callable[[Path], bool]]:
     return _ray.ignore_rules(folder)
 
 
-def data_files(experiment: Experiment) -> dict[str, str]:
+def data_files(experiment: ExperimentConfig) -> dict[str, str]:
     """The data that the experiment names, with the indexes beside it, as far as it lies below the experiment file."""
     found: dict[str, str] = {}
     for path in (path for paths in data_paths(experiment).values() for path in paths):
@@ -84,13 +84,13 @@ def data_files(experiment: Experiment) -> dict[str, str]:
     return found
 
 
-def data_paths(experiment: Experiment) -> dict[str, list[str]]:
+def data_paths(experiment: ExperimentConfig) -> dict[str, list[str]]:
     """The paths of data.train and data.validation."""
     given = {"train": experiment.data.train, "validation": experiment.data.validation or ()}
     return {key: [paths] if isinstance(paths, str) else list(paths) for key, paths in given.items()}
 
 
-def lies_inside(experiment: Experiment, path: str) -> bool:
+def lies_inside(experiment: ExperimentConfig, path: str) -> bool:
     """Whether a path of the experiment's is local, relative, and below its folder."""
     if storage.is_uri(path) or os.path.isabs(os.path.expanduser(path)):
         return False

@@ -14,15 +14,14 @@ from typing import Any
 from raymx.errors import ExperimentError
 from raymx.experiment import loading
 from raymx.experiment.axis_kinds import AXIS_KINDS
-from raymx.experiment.loading import Experiment as Spec
-from raymx.experiment.schema import Experiment as Schema
+from raymx.experiment.schema import ExperimentConfig
 from raymx.jobs import by_value
 
 
 class Experiment:
     """An experiment that can be changed and submitted; each change gives a new one. It is checked at once."""
 
-    def __init__(self, spec: Spec, objects: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, spec: ExperimentConfig, objects: Mapping[str, Any] | None = None) -> None:
         """``spec`` is the typed, frozen experiment; ``objects`` are those that it names in `raymx.jobs.by_value`."""
         self.spec = spec
         self.objects = dict(objects or {})
@@ -77,10 +76,10 @@ class Experiment:
 def _flat(sections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Dotted keys of whole sections, so that what is not named in one stays as it is."""
     for section, value in sections.items():
-        if section not in Schema.model_fields:
+        if section not in ExperimentConfig.model_fields:
             raise ExperimentError(
                 f"{section} is not a section of an experiment: it has "
-                f"{', '.join(name for name in Schema.model_fields if name != 'directory')}"
+                f"{', '.join(name for name in ExperimentConfig.model_fields if name != 'directory')}"
             )
         if isinstance(value, Mapping):
             yield from ((f"{section}.{key}", one) for key, one in value.items())

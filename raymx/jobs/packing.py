@@ -20,7 +20,7 @@ from typing import Any
 from raymx import storage
 from raymx.errors import ExperimentError
 from raymx.experiment import loading, source_files
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.jobs import by_value
 
 EXPERIMENT = "raymx_experiment.yaml"
@@ -41,7 +41,7 @@ class Parcel:
 
 @contextlib.contextmanager
 def pack(
-    experiment: Experiment,
+    experiment: ExperimentConfig,
     objects: Mapping[str, Any],
     *,
     data_stays: bool = False,
@@ -65,12 +65,12 @@ def pack(
         raise ExperimentError(_too_large(experiment, {**code, **travels}, travels, limit_bytes))
 
 
-def code_files(experiment: Experiment) -> dict[str, str]:
+def code_files(experiment: ExperimentConfig) -> dict[str, str]:
     """What travels besides data: the file for each name in the zip."""
     return {name: file for name, file in source_files.module_files(experiment.directory).items() if name not in _FILES}
 
 
-def _generated(experiment: Experiment, objects: Mapping[str, Any], data: Mapping[str, str]) -> dict[str, bytes]:
+def _generated(experiment: ExperimentConfig, objects: Mapping[str, Any], data: Mapping[str, str]) -> dict[str, bytes]:
     """The files that are made for the job. Paths to data that does not travel become absolute."""
     moved = {
         f"data.{key}": [path if _travels(experiment, path, data) else experiment.resolve(path) for path in paths]
@@ -81,7 +81,7 @@ def _generated(experiment: Experiment, objects: Mapping[str, Any], data: Mapping
     return {EXPERIMENT: loading.to_yaml(sent).encode(), **by_value.files(objects)}
 
 
-def _travels(experiment: Experiment, path: str, data: Mapping[str, str]) -> bool:
+def _travels(experiment: ExperimentConfig, path: str, data: Mapping[str, str]) -> bool:
     return storage.is_uri(path) or (bool(data) and source_files.lies_inside(experiment, path))
 
 
@@ -99,7 +99,9 @@ def _write(path: str, found: Mapping[str, str], generated: Mapping[str, bytes], 
     return os.path.getsize(path) <= limit_bytes
 
 
-def _too_large(experiment: Experiment, found: Mapping[str, str], data: Mapping[str, str], limit_bytes: int) -> str:
+def _too_large(
+    experiment: ExperimentConfig, found: Mapping[str, str], data: Mapping[str, str], limit_bytes: int
+) -> str:
     sizes = sorted(((os.path.getsize(file), name) for name, file in found.items()), reverse=True)
     largest = "\n".join(f"  {size / 2**20:8.1f} MiB  {name}" for size, name in sizes[:_OFFENDERS])
     fix = (

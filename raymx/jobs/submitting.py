@@ -99,7 +99,7 @@ def check(experiment: Experiment) -> None:
     space.check(spec)
 
 
-def _started_here(spec: loading.Experiment) -> Dashboard:
+def _started_here(spec: loading.ExperimentConfig) -> Dashboard:
     from raymx.driver.planning import cpus_here
 
     dashboard, how_to_stop = start_cluster_here(cpus_here(spec))

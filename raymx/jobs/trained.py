@@ -19,7 +19,7 @@ from raymx import storage
 from raymx.checkpoint.files import PARAMETERS, STATE
 from raymx.errors import CheckpointError, ExperimentError, JobError
 from raymx.experiment import yaml_text
-from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.experiment.source_files import SOURCE
 from raymx.report import load
 from raymx.report.model import TrialResult, number
@@ -36,7 +36,7 @@ class Trained:
     epoch: float
     metrics: Mapping[str, float]
     parameters: str
-    experiment: Experiment
+    experiment: ExperimentConfig
     _source: str = field(repr=False, default="")
 
     def load_net(self, ctx: Any = None) -> Any:
@@ -149,7 +149,7 @@ def _checkpoints(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield path, state
 
 
-def _experiment(run: run_files.RunFiles, trial: TrialResult) -> Experiment:
+def _experiment(run: run_files.RunFiles, trial: TrialResult) -> ExperimentConfig:
     raw = load.experiment_of(run)
     space = Space(parse_experiment(raw, yaml_text.parse(run.run, run.path)["directory"]))
     labels = {axis.key: trial.axes[axis.key] for axis in space.axes}

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.rules import batch_factor, is_async, warmup_epochs
 
 
@@ -73,7 +73,7 @@ class Schedule:
 
 
 def from_experiment(
-    experiment: Experiment, steps_per_epoch: int, *, position_epochs: float = 0.0, updates: float = 0
+    experiment: ExperimentConfig, steps_per_epoch: int, *, position_epochs: float = 0.0, updates: float = 0
 ) -> Schedule:
     """The schedule of a run with ``steps_per_epoch`` global steps an epoch.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raymx.experiment import rules
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore.schedule import Schedule
 
 
@@ -30,7 +30,7 @@ class OptimizerSpec:
     spare_key: int | None = None
 
     @classmethod
-    def of(cls, experiment: Experiment, schedule: Schedule, updates_a_step: int) -> OptimizerSpec:
+    def of(cls, experiment: ExperimentConfig, schedule: Schedule, updates_a_step: int) -> OptimizerSpec:
         """The experiment's optimizer."""
         training = experiment.training
         options = dict(training.optimizer.arguments)
@@ -57,7 +57,7 @@ class StoreSettings:
     half: bool = False  # gradients and weights travel in float16
 
     @classmethod
-    def of(cls, experiment: Experiment, distributed: bool) -> StoreSettings:
+    def of(cls, experiment: ExperimentConfig, distributed: bool) -> StoreSettings:
         """The experiment's."""
         compression = experiment.kvstore.compression
         return cls(

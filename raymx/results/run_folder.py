@@ -13,7 +13,7 @@ from typing import Any
 
 from raymx.errors import ExperimentError, KVStoreError, RaymxError
 from raymx.experiment import names, sizing, yaml_text
-from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.storage import is_uri, location
 
 RUN, SUMMARY = names.RUN_FILE, "summary.json"
@@ -27,7 +27,7 @@ def storage_path(path: str | None) -> str:
     return path if is_uri(path) else os.path.abspath(os.path.expanduser(path))
 
 
-def new_folder(storage: str, experiment: Experiment) -> str:
+def new_folder(storage: str, experiment: ExperimentConfig) -> str:
     """A folder name for a new run; sorted by name, runs of one experiment are sorted by time."""
     folder = f"{experiment.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
     while location(os.path.join(storage, folder)).is_there:
@@ -35,12 +35,12 @@ def new_folder(storage: str, experiment: Experiment) -> str:
     return folder
 
 
-def record(storage: str, folder: str, experiment: Experiment) -> None:
+def record(storage: str, folder: str, experiment: ExperimentConfig) -> None:
     """Write down what the run is, for `--resume`."""
     write(storage, folder, RUN, yaml_text.dump({"directory": experiment.directory, "experiment": experiment.to_dict()}))
 
 
-def experiment_of(path: str) -> Experiment:
+def experiment_of(path: str) -> ExperimentConfig:
     """The experiment of a run's folder. Raises ExperimentError when no run is there."""
     path = storage_path(path)
     file = location(os.path.join(path, RUN))
@@ -60,7 +60,7 @@ def newest_run(storage: str, name: str) -> str:
     return os.path.join(storage, max(runs))
 
 
-def check_same(experiment: Experiment, path: str) -> None:
+def check_same(experiment: ExperimentConfig, path: str) -> None:
     """Raise ExperimentError when a run was of another experiment: what it computes must be what it was."""
     changed = sizing.resume_problems(experiment_of(path), experiment)
     if changed:
@@ -73,7 +73,7 @@ def check_same(experiment: Experiment, path: str) -> None:
         )
 
 
-def best_metric(experiment: Experiment) -> tuple[str, str]:
+def best_metric(experiment: ExperimentConfig) -> tuple[str, str]:
     """(column, "max" or "min") by which checkpoints are kept."""
     chosen = experiment.sweep.objective if experiment.sweep.objective.metric else experiment.checkpoint
     name = experiment.model.metric.split(":")[-1]

@@ -13,11 +13,13 @@ from raymx import __version__
 from raymx.checkpoint.files import PARAMETERS
 from raymx.errors import RaymxError
 from raymx.experiment import rules
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.results.run_folder import best_metric
 
 
-def summary(experiment: Experiment, result: Any, state: str, error: RaymxError | None, began: float) -> dict[str, Any]:
+def summary(
+    experiment: ExperimentConfig, result: Any, state: str, error: RaymxError | None, began: float
+) -> dict[str, Any]:
     """The run in one plain dictionary. ``result`` is Tune's of the trial; ``began`` a time.time()."""
     metric, mode = best_metric(experiment)
     frame = result.metrics_dataframe
@@ -46,7 +48,7 @@ def summary(experiment: Experiment, result: Any, state: str, error: RaymxError |
 
 
 def sweep_summary(
-    experiment: Experiment, grid: Any, state: str, error: RaymxError | None, began: float
+    experiment: ExperimentConfig, grid: Any, state: str, error: RaymxError | None, began: float
 ) -> dict[str, Any]:
     """A sweep in one plain dictionary. ``grid`` is Tune's; ``began`` a time.time()."""
     metric, mode = best_metric(experiment)

@@ -13,7 +13,7 @@ from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources, Plan
 from raymx.errors import ExperimentError, PlacementError
 from raymx.experiment import rules
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep.axis import Point, in_words
 from raymx.sweep.combinations import pausing
 from raymx.sweep.space import Space, gpus_of, verdict
@@ -36,7 +36,7 @@ class Cell:
 class RunPlan:
     """A run on a cluster of known size."""
 
-    base: Experiment  # with a number for data.cpus; with its sweep
+    base: ExperimentConfig  # with a number for data.cpus; with its sweep
     gpus: int  # what resources.gpus_per_worker auto comes to
     cells: tuple[Cell, ...]  # empty where a search library chooses them
     plan: Plan  # of the largest trial
@@ -54,7 +54,7 @@ class RunPlan:
         return sweep.repeats * (space.samples if space.searched else len(self.planned))
 
 
-def prepare(experiment: Experiment, nodes: Sequence[NodeResources], free: Sequence[NodeResources]) -> RunPlan:
+def prepare(experiment: ExperimentConfig, nodes: Sequence[NodeResources], free: Sequence[NodeResources]) -> RunPlan:
     """Look at a run on these ``nodes``.
 
     CPUs for data are taken where they are ``free`` now: a run should not wait for them.
@@ -100,11 +100,13 @@ def _points(space: Space) -> Iterable[Point]:
     return space.draw(_TRIED) if space.searched else space.points()
 
 
-def _plan(experiment: Experiment, auto: int) -> Plan:
+def _plan(experiment: ExperimentConfig, auto: int) -> Plan:
     return placement.plan(experiment, gpus_of(experiment, auto))
 
 
-def _concurrency(experiment: Experiment, plans: Sequence[Plan], nodes: Sequence[NodeResources]) -> tuple[int, float]:
+def _concurrency(
+    experiment: ExperimentConfig, plans: Sequence[Plan], nodes: Sequence[NodeResources]
+) -> tuple[int, float]:
     """(trials at once, CPUs to add to each), for the largest of them."""
     sweep, plan = experiment.sweep, max(plans, key=placement.size)
     if not sweep.space:
@@ -116,7 +118,7 @@ def _concurrency(experiment: Experiment, plans: Sequence[Plan], nodes: Sequence[
     return max(1, min(number, placement.share(placement.with_spare(plan, spare), nodes, sweep.max_share))), spare
 
 
-def _data_cpus(experiment: Experiment, auto: int, trials: int, free: Sequence[NodeResources]) -> float:
+def _data_cpus(experiment: ExperimentConfig, auto: int, trials: int, free: Sequence[NodeResources]) -> float:
     """The most, up to 8, with which so many trials find room at once."""
     gpus = gpus_of(experiment, auto)
     if trials == 1:

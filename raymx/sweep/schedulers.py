@@ -11,7 +11,7 @@ from typing import Any
 
 from ray.tune.schedulers import TrialScheduler
 
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.search_libraries import SEARCH_LIBRARIES
 from raymx.experiment.trial_schedulers import TRIAL_SCHEDULERS
 from raymx.sweep.combinations import library_of, scheduler_of
@@ -21,7 +21,7 @@ from raymx.sweep.pbt import FairPBT, _Explore
 __all__ = ["TIME", "FairBOHB", "FairMedian", "FairPBT", "_Explore", "trial_scheduler"]
 
 
-def trial_scheduler(experiment: Experiment) -> TrialScheduler:
+def trial_scheduler(experiment: ExperimentConfig) -> TrialScheduler:
     """Tune's trial scheduler for a sweep; metric and mode come from the TuneConfig."""
     sweep, epochs = experiment.sweep, experiment.training.epochs
     row = scheduler_of(sweep)

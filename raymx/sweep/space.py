@@ -20,7 +20,7 @@ from typing import Any
 from raymx.errors import ExperimentError
 from raymx.experiment import rules
 from raymx.experiment.axis_kinds import AXIS_KINDS
-from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.sweep.axis import Axis, Point, axes_of
 from raymx.sweep.combinations import BATCH_LR, combination_problems, library_of
 
@@ -31,7 +31,7 @@ _DRAWS = 100  # for a point that is not there yet
 class Space:
     """The axes of an experiment's sweep. Every trial makes one, so they are not checked then: see `check`."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: ExperimentConfig) -> None:
         """Raises ExperimentError when an axis has a value twice."""
         self.base = experiment.model_copy(update={"sweep": type(experiment.sweep)()})
         self._sweep = experiment.sweep
@@ -87,7 +87,7 @@ class Space:
             found.append(new)
         return found
 
-    def at(self, point: Point, repeat: int = 0) -> Experiment:
+    def at(self, point: Point, repeat: int = 0) -> ExperimentConfig:
         """The experiment of a point; ``repeat`` is added to its seed. Raises ExperimentError."""
         settings: dict[str, object] = {}
         for axis in self.axes:
@@ -128,7 +128,7 @@ class Space:
         parse_experiment(self._raw, self.base.directory, self._as_settings(axis.key, value))
 
 
-def check(experiment: Experiment) -> None:
+def check(experiment: ExperimentConfig) -> None:
     """Raise ExperimentError for what of a run or a sweep cannot be on any cluster."""
     if experiment.sweep.space:
         Space(experiment).check()
@@ -137,7 +137,7 @@ def check(experiment: Experiment) -> None:
 
 
 def trial_config(
-    experiment: Experiment,
+    experiment: ExperimentConfig,
     raw: Any,
     run_id: str,
     *,
@@ -164,14 +164,14 @@ def trial_config(
     }
 
 
-def experiment_of(config: Mapping[str, Any]) -> tuple[Experiment, float]:
+def experiment_of(config: Mapping[str, Any]) -> tuple[ExperimentConfig, float]:
     """(experiment, GPUs a worker) of a trial's config."""
     space = Space(parse_experiment(config["experiment"], config["directory"]))
     experiment = space.at(config["point"]["axes"], repeat_of(config))
     return experiment, gpus_of(experiment, config["cluster"]["gpus_per_worker"])
 
 
-def gpus_of(experiment: Experiment, auto: int) -> float:
+def gpus_of(experiment: ExperimentConfig, auto: int) -> float:
     """GPUs of each worker, where ``auto`` is what auto comes to."""
     asked = experiment.resources.gpus_per_worker
     return auto if asked == "auto" else asked
@@ -182,7 +182,7 @@ def repeat_of(config: Mapping[str, Any]) -> int:
     return int(config.get(_TRIAL_INDEX, config["point"]["repeat"]))
 
 
-def verdict(experiment: Experiment, gpus_available: int | None) -> str:
+def verdict(experiment: ExperimentConfig, gpus_available: int | None) -> str:
     """Why an experiment cannot run, in one sentence; "" when it can."""
     found = rules.problems(experiment, gpus_available=gpus_available)
     return "; ".join(f"{problem.key} is {problem.value}: {problem.reason}" for problem in found)

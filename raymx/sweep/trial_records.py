@@ -16,7 +16,7 @@ from typing import Any, Literal
 from raymx.cluster import placement
 from raymx.errors import ExperimentError
 from raymx.experiment import rules
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore import schedule
 from raymx.results import run_folder
 from raymx.sweep.axis import Point, label
@@ -34,7 +34,7 @@ class TrialRecord:
     cell: int
     repeat: int
     axes: Point
-    experiment: Experiment
+    experiment: ExperimentConfig
     cpus: float
     gpus: float
     state: State = "running"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ray import tune
 
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep.combinations import pausing, scheduler_of
 from raymx.sweep.plan import RunPlan
 from raymx.sweep.schedulers import TIME, trial_scheduler
@@ -70,7 +70,7 @@ def tune_config(prepared: RunPlan, metric: str, mode: str) -> tune.TuneConfig:
     )
 
 
-def checkpoint_config(experiment: Experiment, metric: str, mode: str) -> tune.CheckpointConfig:
+def checkpoint_config(experiment: ExperimentConfig, metric: str, mode: str) -> tune.CheckpointConfig:
     """Which checkpoints Tune keeps of a trial: the best, or, where trials are cloned, the newest."""
     kept, score = experiment.checkpoint.keep_best, (metric, mode)
     if scheduler_of(experiment.sweep).clones:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from raymx.errors import ExperimentError
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.values import show
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ SQLITE = "sqlite:///"
 WANDB_SERVER = "https://api.wandb.ai"
 
 
-def check(experiment: Experiment) -> None:
+def check(experiment: ExperimentConfig) -> None:
     """Raise an ExperimentError that says what the experiment's trackers lack. Waits at most 5 s for each server."""
     problems = [*_mlflow_problems(experiment.tracking.mlflow), *_wandb_problems(experiment.tracking.wandb)]
     if problems:
         raise ExperimentError("\n".join(problems))
 
 
-def callbacks(experiment: Experiment, run_folder_name: str) -> list[tune.Callback]:
+def callbacks(experiment: ExperimentConfig, run_folder_name: str) -> list[tune.Callback]:
     """Tune's callbacks for the experiment's trackers. Call it in the directory that a relative SQLite path starts from.
 
     A tracker that fails while the run goes on is a warning: rows that it could not take are sent with later ones.

@@ -18,7 +18,7 @@ from raymx.data.pipeline.planning import Share
 from raymx.data.pipeline.worker_data import WorkerData
 from raymx.data.recordio.record_set import RecordSet
 from raymx.experiment import rules
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.training.ahead import StepsAhead
 from raymx.training.membership import Membership
 from raymx.training.meter import Meter
@@ -54,7 +54,7 @@ class DeviceBatches:
 
     def __init__(
         self,
-        experiment: Experiment,
+        experiment: ExperimentConfig,
         membership: Membership,
         devices: Sequence[mx.Context],
         position: LoopPosition,

@@ -27,7 +27,7 @@ from mxnet import gluon
 from raymx.checkpoint.files import Saved
 from raymx.errors import TrainingError
 from raymx.experiment import rules
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore.trainer import Trainer
 from raymx.training import nets
 from raymx.training.batches import DeviceBatch, DeviceBatches, Part
@@ -51,7 +51,7 @@ class WorkerContext:
 
     def __init__(
         self,
-        experiment: Experiment,
+        experiment: ExperimentConfig,
         membership: Membership,
         store: Any,
         devices: list[mx.Context],

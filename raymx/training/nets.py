@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from raymx.errors import TrainingError
 from raymx.experiment import names
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.user_code import load_object
 from raymx.training import metrics
 from raymx.training.precision import Prepare, require_avx512, with_input
@@ -24,7 +24,7 @@ Loss = Callable[[Any, Any], Any]  # (outputs, labels) -> a loss a sample, (rows,
 Metric = Callable[[Any, Any], Any]  # (outputs, labels) -> a score a sample, (rows,)
 
 
-def build_net(experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Block:
+def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> gluon.Block:
     """The experiment's net, initialized from its seed: the same weights in every process.
 
     Raises TrainingError when the net cannot take the experiment's image shape.
@@ -56,7 +56,7 @@ def build_net(experiment: Experiment, devices: Sequence[mx.Context]) -> gluon.Bl
     return net
 
 
-def _settle_shapes(net: gluon.Block, experiment: Experiment, devices: Sequence[mx.Context]) -> None:
+def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> None:
     """Run one empty image through: Gluon knows a layer's shape only then."""
     shape = experiment.data.image_shape
     for device in devices:
@@ -71,7 +71,7 @@ def _settle_shapes(net: gluon.Block, experiment: Experiment, devices: Sequence[m
 
 
 def as_input_net(
-    net: gluon.Block, experiment: Experiment, devices: Sequence[mx.Context], *, ready: bool = False
+    net: gluon.Block, experiment: ExperimentConfig, devices: Sequence[mx.Context], *, ready: bool = False
 ) -> gluon.Block:
     """``net`` taking what the data streams give: ``Part.inputs``. ``ready``: see `Prepare`."""
     channels = experiment.data.image_shape[0]
@@ -89,7 +89,7 @@ def _a_channel(value: Any, channels: int) -> list[float]:
     return [float(v) for v in (values * channels if len(values) == 1 else values)]
 
 
-def hybridize_on_first_batch(net: gluon.Block, experiment: Experiment) -> gluon.Block:
+def hybridize_on_first_batch(net: gluon.Block, experiment: ExperimentConfig) -> gluon.Block:
     """``net``, which is hybridized when it is first called with NDArrays, inside autograd.record() or not; see below.
 
     Until then its ``forward`` is one of its own, which hides that of its class.
@@ -107,7 +107,7 @@ def hybridize_on_first_batch(net: gluon.Block, experiment: Experiment) -> gluon.
     return net
 
 
-def hybridize(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], experiment: Experiment) -> None:
+def hybridize(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], experiment: ExperimentConfig) -> None:
     """Hybridize ``net`` with static memory, checked on one batch against the imperative run (model.hybridize auto).
 
     A net that cannot be hybridized, or gives something else, runs without; a warning names why.
@@ -150,7 +150,7 @@ def _arrays(outputs: Any) -> list[NDArray[np.float32]]:
     return [outputs.astype("float32").asnumpy()]
 
 
-def build_loss(experiment: Experiment) -> Loss:
+def build_loss(experiment: ExperimentConfig) -> Loss:
     """The loss by name, or the user's: a Gluon loss class, or a function of (outputs, labels)."""
     name = experiment.model.loss
     if name in names.LOSSES:
@@ -168,7 +168,7 @@ def build_loss(experiment: Experiment) -> Loss:
     return lambda outputs, labels: loss(outputs.astype(wide), labels.astype(wide))
 
 
-def build_metric(experiment: Experiment) -> tuple[str, Metric]:
+def build_metric(experiment: ExperimentConfig) -> tuple[str, Metric]:
     """(name in results, score a sample), which gets outputs as float32."""
     name = experiment.model.metric
     score = getattr(metrics, name) if name in names.METRICS else load_object(name, experiment.directory)

@@ -9,7 +9,7 @@ from typing import Any
 from raymx.checkpoint.files import Saved
 from raymx.data.pipeline.order import BatchPlan
 from raymx.experiment import rules
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore import schedule
 from raymx.kvstore.loss_scale import loss_scale
 from raymx.kvstore.spec import OptimizerSpec, StoreSettings
@@ -21,7 +21,7 @@ from raymx.training.parameters import Parameters
 
 
 def make_trainer(
-    experiment: Experiment,
+    experiment: ExperimentConfig,
     membership: Membership,
     store: Any,
     params: Parameters,
@@ -48,7 +48,7 @@ def make_trainer(
     )
 
 
-def make_schedule(experiment: Experiment, plan: BatchPlan, saved: Saved | None) -> schedule.Schedule:
+def make_schedule(experiment: ExperimentConfig, plan: BatchPlan, saved: Saved | None) -> schedule.Schedule:
     """Where it stands is the number of updates, but for those that were made with another batch size."""
     if saved is None or saved.global_batch_size == experiment.training.global_batch_size:
         made = schedule.from_experiment(experiment, plan.steps)

@@ -23,7 +23,7 @@ from raymx.cluster.role_group import Interrupted
 from raymx.cluster.role_manager import RoleManager
 from raymx.cluster.scaling_policy import Decision, Limits
 from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.results import rows
 from raymx.storage import Location
 from raymx.training.channel import Event
@@ -45,7 +45,7 @@ class Controller:
 
     def __init__(
         self,
-        experiment: Experiment,
+        experiment: ExperimentConfig,
         roles: RoleManager,
         mailbox: Mailbox,
         trial_id: str,

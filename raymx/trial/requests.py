@@ -8,7 +8,7 @@ from typing import Any
 
 from raymx.cluster.generation import Generation
 from raymx.errors import DataError, TrainingError
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore import env
 from raymx.kvstore.state import Layout, OptimizerState, cut, join, rekey
 
@@ -16,7 +16,7 @@ from raymx.kvstore.state import Layout, OptimizerState, cut, join, rekey
 class Requests:
     """One generation's: sums over the workers, the optimizer on the servers, its rate, the same data everywhere."""
 
-    def __init__(self, experiment: Experiment, generation: Generation, restored: OptimizerState | None) -> None:
+    def __init__(self, experiment: ExperimentConfig, generation: Generation, restored: OptimizerState | None) -> None:
         """``experiment`` is that of the generation's size; ``restored`` by structural name."""
         self._experiment, self._generation, self._restored = experiment, generation, restored
         self._names: list[str] = []  # of the servers' keys; empty where the optimizer is in the workers

@@ -17,7 +17,7 @@ from by_hand import TrialByHand
 from conftest import kill_node
 from factories import make_experiment, make_trial
 
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -85,7 +85,7 @@ def trial(nodes: Nodes) -> Iterator[TrialByHand]:
     by_hand.close()
 
 
-def elastic(**changes: object) -> Experiment:
+def elastic(**changes: object) -> ExperimentConfig:
     return make_experiment(
         {
             "model.net": "nets:mlp",

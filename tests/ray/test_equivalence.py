@@ -14,7 +14,7 @@ from conftest import TESTS
 from factories import IMAGES, make_experiment, part_of_the_images
 
 from raymx.checkpoint.files import Saved
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -35,7 +35,7 @@ def experiment(
     base_lr: float = 0.05,
     precision: dict[str, Any] | None = None,
     **optimizer: object,
-) -> Experiment:
+) -> ExperimentConfig:
     return make_experiment(
         directory=TESTS,
         model={"net": "own_nets:mlp"},

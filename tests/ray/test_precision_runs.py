@@ -14,7 +14,7 @@ from conftest import RAY_CPUS, TESTS, shared
 from factories import IMAGES, make_experiment, make_loop, make_trial, part_of_the_images
 
 from raymx.checkpoint.files import Saved
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore.loss_scale import FIRST
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -27,7 +27,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return part_of_the_images(tmp_path_factory.mktemp("data") / "part.rec", 3_200)
 
 
-def with_loop(loop: str, at: tuple[int, ...] = (), store: str = "dist_sync", **sections: Any) -> Experiment:
+def with_loop(loop: str, at: tuple[int, ...] = (), store: str = "dist_sync", **sections: Any) -> ExperimentConfig:
     return make_loop(
         f"precision_loops:{loop}",
         store=store,
@@ -124,7 +124,7 @@ class TestRuns:
 
 def mlp(
     records: Path, *, workers: int = 2, epochs: int = 1, device: dict[str, Any] | None = None, **sections: Any
-) -> Experiment:
+) -> ExperimentConfig:
     return make_experiment(
         directory=TESTS,
         model={"net": "own_nets:mlp"} | sections.pop("model", {}),
@@ -145,7 +145,7 @@ def weights(saved: Saved) -> dict[str, np.ndarray]:
     return {name: array.asnumpy() for name, array in mx.nd.load_frombuffer(saved.parameters).items()}
 
 
-def trained(trial: TrialByHand, experiment: Experiment, folder: Path) -> tuple[dict[str, Any], Saved]:
+def trained(trial: TrialByHand, experiment: ExperimentConfig, folder: Path) -> tuple[dict[str, Any], Saved]:
     row = trial.begin(experiment).run()[-1]
     return row, trial.save(folder)
 

@@ -12,7 +12,7 @@ from by_hand import TrialByHand
 from conftest import TESTS
 from factories import IMAGES, make_experiment, part_of_the_images
 
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -26,7 +26,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return part_of_the_images(tmp_path_factory.mktemp("data") / "part.rec", 2_000)
 
 
-def experiment(records: Path, workers: int = 2, devices: int = 1, **kvstore: Any) -> Experiment:
+def experiment(records: Path, workers: int = 2, devices: int = 1, **kvstore: Any) -> ExperimentConfig:
     """One epoch of a small net."""
     return make_experiment(
         directory=TESTS,

@@ -19,18 +19,18 @@ from ray.exceptions import RayTaskError
 
 from raymx.data.recordio.record import RecordIOWriter, pack
 from raymx.errors import DataError, KVStoreError, TrainingError
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.trial.requests import check_same_data
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
 
 
-def with_loop(loop: str, workers: int = 2, store: str = "dist_sync", **sections: Any) -> Experiment:
+def with_loop(loop: str, workers: int = 2, store: str = "dist_sync", **sections: Any) -> ExperimentConfig:
     """An experiment around a loop of tests/loops.py."""
     return make_loop(f"loops:{loop}", workers, store, **sections)
 
 
-def default_loop(net: str, store: str = "dist_sync", epochs: int = 1, **model: str) -> Experiment:
+def default_loop(net: str, store: str = "dist_sync", epochs: int = 1, **model: str) -> ExperimentConfig:
     """The default loop with a net of tests/own_nets.py, and validation."""
     return make_loop(
         "default",

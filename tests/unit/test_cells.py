@@ -11,14 +11,14 @@ from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
 from raymx.cluster.waiting import Waiting, decide
 from raymx.errors import ExperimentError, PlacementError
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep import plan
 from raymx.sweep.plan import prepare
 
 
 def experiment(
     space: dict[str, Any], resources: dict[str, Any] | None = None, cpus: object = 1, **sweep: Any
-) -> Experiment:
+) -> ExperimentConfig:
     """A trial of two workers needs 6 CPUs."""
     return make_experiment(
         data={"cpus": cpus},
@@ -36,7 +36,7 @@ DTYPES = {"precision.dtype": {"grid": ["float32", "float16"]}}
 RATES = {"training.base_lr": {"grid": [0.1, 0.2]}}
 
 
-def prepared(one: Experiment, there: list[NodeResources]) -> plan.RunPlan:
+def prepared(one: ExperimentConfig, there: list[NodeResources]) -> plan.RunPlan:
     return prepare(one, there, there)
 
 

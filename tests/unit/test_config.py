@@ -14,7 +14,7 @@ from factories import make_experiment
 
 from raymx.errors import ExperimentError
 from raymx.experiment import names
-from raymx.experiment.loading import Experiment, check_files, load_experiment, parse_experiment, to_yaml
+from raymx.experiment.loading import ExperimentConfig, check_files, load_experiment, parse_experiment, to_yaml
 from raymx.experiment.schema import WorkerRange
 
 MINIMAL = """
@@ -24,7 +24,7 @@ data: {train: a.rec, image_shape: [1, 28, 28]}
 """
 
 
-def experiment(overrides: dict[str, Any] | None = None, directory: str = "/somewhere") -> Experiment:
+def experiment(overrides: dict[str, Any] | None = None, directory: str = "/somewhere") -> ExperimentConfig:
     return make_experiment(
         overrides,
         directory=directory,
@@ -42,7 +42,7 @@ def message(overrides: dict[str, Any]) -> str:
     return text
 
 
-def load(tmp_path: Path, text: str, overrides: dict[str, Any] | None = None) -> Experiment:
+def load(tmp_path: Path, text: str, overrides: dict[str, Any] | None = None) -> ExperimentConfig:
     (tmp_path / "tiny.yaml").write_text(text)
     return load_experiment(tmp_path / "tiny.yaml", overrides)
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from raymx.driver.old_runs import MOVED, importable
+from raymx.driver.old_runs import MOVED, RENAMED, importable
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in MOVED.items() for name in names])
@@ -18,7 +18,7 @@ def test_an_old_name(module: str, name: str) -> None:
     pickled = f"c{module}\n{name}\n.".encode()
     with importable():
         found = pickle.loads(pickled)
-    assert found is getattr(importlib.import_module(MOVED[module][name]), name)
+    assert found is getattr(importlib.import_module(MOVED[module][name]), RENAMED.get(name, name))
 
 
 def test_they_are_gone_after_it() -> None:

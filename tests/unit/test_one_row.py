@@ -16,7 +16,7 @@ from raymx.data.pipeline.augmentations import AUGMENTATIONS, changes_colour, col
 from raymx.errors import ExperimentError
 from raymx.experiment import names, rules, store_types
 from raymx.experiment.axis_kinds import AXIS_KINDS, AxisKind, forms
-from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.experiment.lr_rules import LR_RULES, LearningRateRule
 from raymx.experiment.schema import Augment
 from raymx.experiment.search_libraries import SEARCH_LIBRARIES, SearchLibrary
@@ -35,7 +35,7 @@ TABLES: dict[str, Mapping[str, Any]] = {
 }
 
 
-def experiment(**overrides: Any) -> Experiment:
+def experiment(**overrides: Any) -> ExperimentConfig:
     raw = {"name": "tiny", "model": {"net": "alexnet", "classes": 10}, "data": {"train": "a", "image_shape": [3, 8, 8]}}
     return parse_experiment(raw, "/", {key.replace("__", "."): value for key, value in overrides.items()})
 
@@ -94,7 +94,7 @@ def test_aliases_are_no_names() -> None:
 # ---- trial schedulers and searches ----
 
 
-def sweep(**options: Any) -> Experiment:
+def sweep(**options: Any) -> ExperimentConfig:
     return experiment(sweep__space={"training.base_lr": {"uniform": [0.1, 0.2]}}, training__epochs=4, **options)
 
 

@@ -18,14 +18,14 @@ from raymx.cluster.placement import (
     with_data_cpus,
 )
 from raymx.errors import PlacementError
-from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.loading import ExperimentConfig, parse_experiment
 
 ELASTIC = {"min": 2, "max": 8}
 
 
 def experiment(
     workers: int | dict[str, int] = 2, kvstore: dict[str, Any] | None = None, **resources: Any
-) -> Experiment:
+) -> ExperimentConfig:
     return make_experiment(kvstore=kvstore or {}, resources={"workers": workers, **resources})
 
 
@@ -33,7 +33,7 @@ def nodes(*resources: tuple[float, float]) -> list[NodeResources]:
     return [NodeResources(f"n{i}", cpu, gpu) for i, (cpu, gpu) in enumerate(resources)]
 
 
-def refusal(wanted: Experiment, gpus: int, *have: tuple[float, float]) -> str:
+def refusal(wanted: ExperimentConfig, gpus: int, *have: tuple[float, float]) -> str:
     with pytest.raises(PlacementError) as error:
         check_fit(plan(wanted, gpus), nodes(*have))
     return str(error.value)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from factories import make_experiment
 
-from raymx.experiment.loading import Experiment, parse_experiment
+from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.experiment.sizing import sized
 from raymx.kvstore.schedule import Schedule, from_experiment
 
 
-def experiment(kvstore: str = "auto", workers: int = 1, **training: Any) -> Experiment:
+def experiment(kvstore: str = "auto", workers: int = 1, **training: Any) -> ExperimentConfig:
     return make_experiment(training=training, kvstore={"type": kvstore}, resources={"workers": workers})
 
 

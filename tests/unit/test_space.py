@@ -8,14 +8,14 @@ import pytest
 from factories import make_experiment
 
 from raymx.errors import ExperimentError
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep.axis import in_words, label
 from raymx.sweep.space import Space, experiment_of, trial_config
 
 TWO_BIT = {"type": "2bit", "threshold": 0.5}
 
 
-def experiment(space: dict[str, Any], **sweep: Any) -> Experiment:
+def experiment(space: dict[str, Any], **sweep: Any) -> ExperimentConfig:
     return make_experiment(training={"global_batch_size": 64, "seed": 7}, sweep={"space": space, **sweep})
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from raymx.data.pipeline.order import BatchPlan, Rows, Shuffle, epoch_order, validation_rows
 from raymx.data.pipeline.prefetch import Segment
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 
 BatchStart = tuple[int, int]  # (epoch, record of its order): where a batch begins
 
@@ -34,7 +34,7 @@ class Share:
 class WorkerPlan:
     """One worker's plan for one generation: arithmetic over the numbers of records, workers and devices."""
 
-    def __init__(self, experiment: Experiment, share: Share, num_records: int) -> None:
+    def __init__(self, experiment: ExperimentConfig, share: Share, num_records: int) -> None:
         """``num_records``: of the training records."""
         self._experiment, self._share = experiment, share
         self.batches = BatchPlan(

@@ -20,14 +20,14 @@ from raymx.data.pipeline.image import Pixels
 from raymx.data.recordio.framing import read_payload
 from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 from raymx.storage import open_reader
 
 
 class Splits:
     """``train`` and, where the experiment has them, ``validation`` records. Each is opened when first asked for."""
 
-    def __init__(self, experiment: Experiment, opened: Callable[[RecordSet], None]) -> None:
+    def __init__(self, experiment: ExperimentConfig, opened: Callable[[RecordSet], None]) -> None:
         """``opened`` is told of each split once."""
         self._experiment, self._when_opened = experiment, opened
         self._records: dict[str, RecordSet] = {}

@@ -19,13 +19,13 @@ from raymx.data.pipeline.planning import Share, WorkerPlan
 from raymx.data.pipeline.skipped import SkippedRecords
 from raymx.data.pipeline.splits import Splits
 from raymx.data.pipeline.worker_streams import OpenStream, WorkerStreams
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 
 
 class WorkerData:
     """One worker's data for one generation."""
 
-    def __init__(self, experiment: Experiment, share: Share, open_stream: OpenStream) -> None:
+    def __init__(self, experiment: ExperimentConfig, share: Share, open_stream: OpenStream) -> None:
         self._experiment, self._share, self._open_stream = experiment, share, open_stream
         self._skipped = SkippedRecords(tells_damage=share.rank == 0)
         self._splits = Splits(experiment, self._skipped.note_damage)

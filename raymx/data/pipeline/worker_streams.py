@@ -18,7 +18,7 @@ from raymx.data.pipeline.prefetch import Prefetcher, Segment
 from raymx.data.pipeline.splits import Splits
 from raymx.data.pipeline.warmup import warm_up
 from raymx.data.recordio.record_set import RecordSet
-from raymx.experiment.loading import Experiment
+from raymx.experiment.loading import ExperimentConfig
 
 OpenStream = Callable[[RecordSet, Sequence[Rows], Decoding], Stream]
 # Read tasks of one stream: planning more of them takes a noticeable part of a second.
@@ -29,7 +29,12 @@ class WorkerStreams:
     """What ``open_stream`` gives for the segments of ``plan``, each stream started before the one before it ends."""
 
     def __init__(
-        self, experiment: Experiment, splits: Splits, plan: WorkerPlan, cache: WorkerCache, open_stream: OpenStream
+        self,
+        experiment: ExperimentConfig,
+        splits: Splits,
+        plan: WorkerPlan,
+        cache: WorkerCache,
+        open_stream: OpenStream,
     ) -> None:
         self._experiment, self._splits, self._plan, self._cache = experiment, splits, plan, cache
         self._open_stream = open_stream
