@@ -42,7 +42,7 @@ _PLAIN = (
     "sums",
     "metrics",
 )  # what of a Saved is JSON as it is
-_UNSEALED = "0" * 64  # in the place of state.json's own checksum, while that is reckoned
+_UNSEALED = "0" * 64  # instead of state.json's own checksum, while that is reckoned
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ def _write_files(folder: Location, files: Mapping[str, Any]) -> None:
 def read(folder: str, filesystem: Any = None) -> Saved:
     """The inverse of `write`. Raises CheckpointError when a file is missing, damaged, or holds what is no array."""
     with _one_error(folder):
-        place = location(folder, filesystem)
-        state = _read_state(place)
-        files = {name: _read_file(place / name) for name in (PARAMETERS, OPTIMIZER)}
+        checkpoint = location(folder, filesystem)
+        state = _read_state(checkpoint)
+        files = {name: _read_file(checkpoint / name) for name in (PARAMETERS, OPTIMIZER)}
         for name, data in files.items():
             if hashlib.sha256(data).hexdigest() != state["sha256"][name]:
                 raise CheckpointError(f"{folder}/{name} is damaged: its checksum is not the one in {STATE}")
@@ -189,15 +189,15 @@ def _read_file(file: Location) -> bytes:
         raise CheckpointError(f"{file.path} cannot be read: {reason(error)}") from None
 
 
-def _read_state(place: Location) -> dict[str, Any]:
-    folder, data = place.path, _read_file(place / STATE)
+def _read_state(checkpoint: Location) -> dict[str, Any]:
+    folder, data = checkpoint.path, _read_file(checkpoint / STATE)
     try:
         state = json.loads(data)
-        found, checksum = state.get("format"), state.get("checksum")
+        stored, checksum = state.get("format"), state.get("checksum")
     except Exception as error:  # cut, or no JSON object at all
         raise CheckpointError(f"{folder}/{STATE} is damaged: {reason(error)}") from None
-    if found != FORMAT:
-        raise CheckpointError(f"{folder}: checkpoint format {found}; this raymx reads format {FORMAT}")
+    if stored != FORMAT:
+        raise CheckpointError(f"{folder}: checkpoint format {stored}; this raymx reads format {FORMAT}")
     unsealed = data.replace(str(checksum).encode(), _UNSEALED.encode(), 1)
     if hashlib.sha256(unsealed).hexdigest() != checksum:
         raise CheckpointError(f"{folder}/{STATE} is damaged: its checksum is not the one in it")

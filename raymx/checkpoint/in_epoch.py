@@ -23,12 +23,12 @@ from raymx.errors import CheckpointError
 from raymx.storage import FILE_ERRORS, location, reason
 
 IN_EPOCH, TUNE = "in_epoch", "checkpoint_"
-KEPT = 2  # in-epoch ones: the older is for when the newer is damaged
+KEEP = 2  # in-epoch ones: the older is for when the newer is damaged
 CLOSE_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
-class Found:
+class Candidate:
     """A checkpoint that is there, and where the run was in it."""
 
     folder: str
@@ -36,38 +36,40 @@ class Found:
     filesystem: Any = None  # None for local paths
 
 
-def to_try(trial: str, given: Found | None, in_epoch: Iterable[Found], tune: Iterable[Found]) -> list[Found]:
+def to_try(
+    trial: str, restored: Candidate | None, in_epoch: Iterable[Candidate], tune: Iterable[Candidate]
+) -> list[Candidate]:
     """The checkpoints that ``trial`` may go on from, the best first. Pure.
 
-    ``given`` is the one that Tune restores: None when there is none, or when it cannot be told where the run was in it.
+    ``restored`` is the one that Tune restores: None when there is none, or when its position cannot be told.
     """
-    if given and given.position.trial != trial:
-        return [given]
-    in_epoch = [found for found in in_epoch if found.position.trial == trial]
-    tune = [found for found in tune if found.position.trial == trial]
-    if given is None:
+    if restored and restored.position.trial != trial:
+        return [restored]
+    in_epoch = [candidate for candidate in in_epoch if candidate.position.trial == trial]
+    tune = [candidate for candidate in tune if candidate.position.trial == trial]
+    if restored is None:
         return _furthest_first([*in_epoch, *tune])
-    reached = given.position.reached
-    further = [found for found in in_epoch if found.position.reached > reached]
-    not_further = [found for found in (*in_epoch, *tune) if found.position.reached <= reached]
-    return [*_furthest_first(further), given, *_furthest_first(not_further)]
+    reached = restored.position.reached
+    further = [candidate for candidate in in_epoch if candidate.position.reached > reached]
+    not_further = [candidate for candidate in (*in_epoch, *tune) if candidate.position.reached <= reached]
+    return [*_furthest_first(further), restored, *_furthest_first(not_further)]
 
 
-def to_keep(written: Found, others: Iterable[Found]) -> list[Found]:
+def to_keep(written: Candidate, others: Iterable[Candidate]) -> list[Candidate]:
     """The in-epoch checkpoints to keep once ``written`` is there. Pure.
 
     Those are the furthest up to it: one that is further than the trial itself is damaged, or of a life given up.
     """
     before = [
-        found
-        for found in others
-        if found.position.trial == written.position.trial and found.position.reached < written.position.reached
+        candidate
+        for candidate in others
+        if candidate.position.trial == written.position.trial and candidate.position.reached < written.position.reached
     ]
-    return [written, *_furthest_first(before)[: KEPT - 1]]
+    return [written, *_furthest_first(before)[: KEEP - 1]]
 
 
-def _furthest_first(checkpoints: Iterable[Found]) -> list[Found]:
-    return sorted(checkpoints, key=lambda found: found.position.reached, reverse=True)
+def _furthest_first(checkpoints: Iterable[Candidate]) -> list[Candidate]:
+    return sorted(checkpoints, key=lambda candidate: candidate.position.reached, reverse=True)
 
 
 class Checkpoints:
@@ -129,11 +131,11 @@ class Checkpoints:
             self._remove(folder)
             self._problem("written", error.__cause__ or error)
         else:
-            self._prune(Found(folder, saved.position))
+            self._prune(Candidate(folder, saved.position))
 
-    def _prune(self, written: Found) -> None:
+    def _prune(self, written: Candidate) -> None:
         try:
-            kept = {found.folder for found in to_keep(written, self._found(self._folder, "", []))}
+            kept = {candidate.folder for candidate in to_keep(written, self._candidates(self._folder, "", []))}
             old = [folder for folder in self._folders(self._folder, "") if folder not in kept]
         except FILE_ERRORS as error:
             self._problem("listed", error)
@@ -142,10 +144,10 @@ class Checkpoints:
             self._remove(folder)
 
     def _remove(self, folder: str) -> None:
-        place = location(folder, self._filesystem)
+        there = location(folder, self._filesystem)
         try:
-            if place.is_there:
-                place.remove_folder()
+            if there.is_there:
+                there.remove_folder()
         except FILE_ERRORS as error:
             self._problem("deleted", error)
 
@@ -157,56 +159,56 @@ class Checkpoints:
 
     # Reading
 
-    def newest(self, given: str | None = None, given_filesystem: Any = None) -> tuple[Saved | None, list[str]]:
+    def newest(self, restored: str | None = None, filesystem: Any = None) -> tuple[Saved | None, list[str]]:
         """What to go on from, and a warning for each checkpoint that was skipped.
 
-        ``given`` is the folder of the checkpoint that Tune restores, None when there is none; (None, warnings) when
+        ``restored`` is the folder of the checkpoint that Tune restores, None when there is none; (None, warnings) when
         there is nothing to go on from. A trial that was cloned loses its own in-epoch checkpoints here. Raises
-        CheckpointError, naming what was tried, when one was given and none can be read.
+        CheckpointError, naming what was tried, when one was to be restored and none can be read.
         """
         self.wait()
         skipped: list[str] = []
-        first = self._look_at(given, given_filesystem, skipped) if given else None
+        first = self._look_at(restored, filesystem, skipped) if restored else None
         if first and first.position.trial != self._trial:
             self._remove(self._folder)
         damaged: list[str] = [] if first else skipped  # of Tune's: told when it comes to the older ones
-        in_epoch = self._found(self._folder, "", skipped)
-        tune = self._found(self._trial_folder, TUNE, damaged, but=given)
-        for found in to_try(self._trial, first, in_epoch, tune):
+        in_epoch = self._candidates(self._folder, "", skipped)
+        tune = self._candidates(self._trial_folder, TUNE, damaged, but=restored)
+        for candidate in to_try(self._trial, first, in_epoch, tune):
             try:
-                return files.read(found.folder, found.filesystem), skipped
+                return files.read(candidate.folder, candidate.filesystem), skipped
             except CheckpointError as error:
                 skipped.append(_skipped(error))
-            if found is first:
+            if candidate is first:
                 skipped += damaged
-        if given:
+        if restored:
             raise CheckpointError(f"trial {self._trial} has no checkpoint to go on from: " + "; ".join(skipped))
         return None, skipped
 
-    def _found(self, folder: str, prefix: str, skipped: list[str], but: str | None = None) -> list[Found]:
+    def _candidates(self, folder: str, prefix: str, skipped: list[str], but: str | None = None) -> list[Candidate]:
         """The checkpoints in a folder, but for a local one. One without state.json is not written to its end: none."""
-        found = []
+        candidates = []
         try:
             for path in self._folders(folder, prefix):
-                place = location(path, self._filesystem)
-                local = place.local_path
-                given = but is not None and local is not None and realpath(local) == realpath(but)
-                if not given and (place / STATE).is_file:
-                    found.append(self._look_at(path, self._filesystem, skipped))
+                checkpoint = location(path, self._filesystem)
+                local = checkpoint.local_path
+                left_out = but is not None and local is not None and realpath(local) == realpath(but)
+                if not left_out and (checkpoint / STATE).is_file:
+                    candidates.append(self._look_at(path, self._filesystem, skipped))
         except FILE_ERRORS as error:
             skipped.append(f"{folder} cannot be listed: {reason(error)}")
-        return [one for one in found if one]
+        return [candidate for candidate in candidates if candidate]
 
-    def _look_at(self, folder: str, filesystem: Any, skipped: list[str]) -> Found | None:
+    def _look_at(self, folder: str, filesystem: Any, skipped: list[str]) -> Candidate | None:
         try:
-            return Found(folder, files.position(folder, filesystem), filesystem)
+            return Candidate(folder, files.position(folder, filesystem), filesystem)
         except CheckpointError as error:
             skipped.append(_skipped(error))
             return None
 
     def _folders(self, folder: str, prefix: str) -> list[str]:
-        found, _ = location(folder, self._filesystem).names()
-        return [f"{folder}/{name}" for name in found if name.startswith(prefix)]
+        folders, _ = location(folder, self._filesystem).names()
+        return [f"{folder}/{name}" for name in folders if name.startswith(prefix)]
 
 
 def _skipped(error: CheckpointError) -> str:

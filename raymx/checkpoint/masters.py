@@ -1,7 +1,7 @@
-"""Float32 masters in the place of what a net has of them, in the bytes of MXNet's parameter file. Pure: no mxnet.
+"""Float32 masters instead of what a net has of them, in the bytes of MXNet's parameter file. Pure: no mxnet.
 
 Where weights travel in float16 (precision.wire_dtype), the workers' float32 weights are rounded, and the servers have
-the real ones. The trial, which joins the servers' parts and has no mxnet, puts those into a checkpoint's net.params.
+the real ones. The trial, which joins the servers' shards and has no mxnet, puts those into a checkpoint's net.params.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def with_masters(parameters: bytes, masters: Mapping[str, NDArray[Any]]) -> byte
 def _arrays(data: bytearray) -> tuple[list[tuple[int, int, int]], int]:
     """(where the numbers begin, how many, of which type) of each array, and where the last one ends."""
     (count,) = struct.unpack_from("<Q", data, 16)  # behind the file's own number and a reserved one
-    found, at = [], 24
+    arrays, at = [], 24
     for _ in range(count):
         magic, storage, dimensions = struct.unpack_from("<IiI", data, at)
         if (magic, storage) != (_ARRAY, _DENSE):
@@ -43,9 +43,9 @@ def _arrays(data: bytearray) -> tuple[list[tuple[int, int, int]], int]:
         shape = struct.unpack_from(f"<{dimensions}q", data, at + 12)
         at += 12 + 8 * dimensions
         _, _, type_flag = struct.unpack_from("<iii", data, at)  # behind the device's type and number
-        found.append((at + 12, math.prod(shape), type_flag))
+        arrays.append((at + 12, math.prod(shape), type_flag))
         at += 12 + math.prod(shape) * _ITEM_BYTES[type_flag]
-    return found, at
+    return arrays, at
 
 
 _ITEM_BYTES = {0: 4, 1: 8, 2: 2, 3: 1, 4: 4, 5: 1, 6: 8}  # float32, float64, float16, uint8, int32, int8, int64

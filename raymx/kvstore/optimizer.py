@@ -88,7 +88,7 @@ class Updater:
             self.optimizer._index_update_count[key] = self._start_counts[key]
 
     def _restore_arrays(self, key: int) -> None:
-        master, leaves = self._parts(key)
+        master, leaves = self._master_and_arrays(key)
         saved = self._restored.arrays.get(key, [])
         there, here = [array.size for array in saved], [leaf.size for leaf in leaves]
         if there and here and there != here:
@@ -109,7 +109,7 @@ class Updater:
             if name in vars(self.optimizer):  # else it is of another optimizer
                 setattr(self.optimizer, name, value)
 
-    def _parts(self, key: int) -> tuple[mx.nd.NDArray | None, list[mx.nd.NDArray]]:
+    def _master_and_arrays(self, key: int) -> tuple[mx.nd.NDArray | None, list[mx.nd.NDArray]]:
         """The master of a key's weight, where there is one, and the arrays of its state."""
         state = self._updater.states[key]
         if key in self._with_master:
@@ -142,7 +142,7 @@ class Updater:
         }
         state = OptimizerState(counts=counts, scalars=self._scalars())
         for key in self._updater.states:
-            master, leaves = self._parts(key)
+            master, leaves = self._master_and_arrays(key)
             state.arrays[key] = [leaf.asnumpy().ravel() for leaf in leaves]
             if master is not None:
                 state.masters[key] = master.asnumpy().ravel()

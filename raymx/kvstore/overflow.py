@@ -16,12 +16,12 @@ def all_finite(arrays: Iterable[mx.nd.NDArray]) -> bool:
     alike: defaultdict[Any, list[mx.nd.NDArray]] = defaultdict(list)
     for array in arrays:  # the operator reads all of its inputs as the type of the first
         alike[array.dtype, array.context].append(array)
-    found = [
+    finite = [
         mx.nd.multi_all_finite(*some[i : i + _AT_ONCE], num_arrays=len(some[i : i + _AT_ONCE]))
         for some in alike.values()
         for i in range(0, len(some), _AT_ONCE)
     ]
-    return all(bool(fine.asscalar()) for fine in found)
+    return all(bool(fine.asscalar()) for fine in finite)
 
 
 class Agreement:

@@ -40,9 +40,9 @@ class Layout:
         return [*(end * COMPRESSION_FACTOR for end in _even_ends(packed, self.num_servers)[:-1]), size]
 
 
-def _even_ends(size: int, parts: int) -> list[int]:
+def _even_ends(size: int, slices: int) -> list[int]:
     # C's round(): halves go away from zero, unlike Python's round().
-    return [math.floor(size / parts * (i + 1) + 0.5) for i in range(parts)]
+    return [math.floor(size / slices * (i + 1) + 0.5) for i in range(slices)]
 
 
 @dataclass
@@ -69,24 +69,24 @@ def rekey(state: OptimizerState, keys: Mapping[Any, Any]) -> OptimizerState:
     return OptimizerState(renamed(state.arrays), renamed(state.counts), renamed(state.masters), dict(state.scalars))
 
 
-def join(parts: Sequence[OptimizerState], layout: Layout, sizes: Mapping[int, int]) -> OptimizerState:
-    """One canonical state out of the servers' parts. ``sizes`` has the elements of each key.
+def join(shards: Sequence[OptimizerState], layout: Layout, sizes: Mapping[int, int]) -> OptimizerState:
+    """One canonical state out of the servers' shards. ``sizes`` has the elements of each key.
 
     ``scalars`` are those of server 0, which has key 0 under every layout. Nadam's ``m_schedule`` is one product over
     all keys of a server, so it means the same only as long as the number of servers does not change.
 
-    Raises ValueError when the parts are not what the layout says.
+    Raises ValueError when the shards are not what the layout says.
     """
-    whole = OptimizerState(scalars=dict(parts[0].scalars))
+    state = OptimizerState(scalars=dict(shards[0].scalars))
     for key, size in sizes.items():
         servers = [server for server, _ in layout.slices(key, size)]
-        pieces = [parts[server].arrays.get(key, []) for server in servers]
-        whole.arrays[key] = [_joined(key, arrays, size) for arrays in zip(*pieces, strict=True)]
-        masters = [parts[server].masters[key] for server in servers if key in parts[server].masters]
+        pieces = [shards[server].arrays.get(key, []) for server in servers]
+        state.arrays[key] = [_joined(key, arrays, size) for arrays in zip(*pieces, strict=True)]
+        masters = [shards[server].masters[key] for server in servers if key in shards[server].masters]
         if masters:
-            whole.masters[key] = _joined(key, masters, size)
-        whole.counts[key] = max((parts[server].counts.get(key, 0) for server in servers), default=0)
-    return whole
+            state.masters[key] = _joined(key, masters, size)
+        state.counts[key] = max((shards[server].counts.get(key, 0) for server in servers), default=0)
+    return state
 
 
 def _joined(key: int, slices: Sequence[NDArray[Any]], size: int) -> NDArray[Any]:
@@ -98,23 +98,23 @@ def _joined(key: int, slices: Sequence[NDArray[Any]], size: int) -> NDArray[Any]
     return array
 
 
-def cut(whole: OptimizerState, layout: Layout, sizes: Mapping[int, int]) -> list[OptimizerState]:
-    """The part of each server, the inverse of `join` for any number of servers; each gets all ``scalars``."""
-    parts = [OptimizerState(scalars=dict(whole.scalars)) for _ in range(layout.num_servers)]
+def cut(state: OptimizerState, layout: Layout, sizes: Mapping[int, int]) -> list[OptimizerState]:
+    """The shard of each server, the inverse of `join` for any number of servers; each gets all ``scalars``."""
+    shards = [OptimizerState(scalars=dict(state.scalars)) for _ in range(layout.num_servers)]
     for key, size in sizes.items():
         start = 0
         for server, length in layout.slices(key, size):
             piece = slice(start, start + length)
-            parts[server].arrays[key] = [array.ravel()[piece] for array in whole.arrays.get(key, [])]
-            if key in whole.masters:
-                parts[server].masters[key] = whole.masters[key].ravel()[piece]
-            parts[server].counts[key] = whole.counts.get(key, 0)
+            shards[server].arrays[key] = [array.ravel()[piece] for array in state.arrays.get(key, [])]
+            if key in state.masters:
+                shards[server].masters[key] = state.masters[key].ravel()[piece]
+            shards[server].counts[key] = state.counts.get(key, 0)
             start += length
-    return parts
+    return shards
 
 
 def bytes_a_step(sizes: Sequence[int], itemsize: int, *, compressed: bool = False) -> tuple[int, int]:
     """(pushed, pulled) payload bytes of one worker in one step; only pushes shrink under compression."""
-    whole = sum(sizes) * itemsize
+    pulled = sum(sizes) * itemsize
     packed = sum(math.ceil(size / COMPRESSION_FACTOR) * 4 for size in sizes)
-    return (packed if compressed else whole), whole
+    return (packed if compressed else pulled), pulled

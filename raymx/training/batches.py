@@ -50,7 +50,7 @@ class DeviceBatch:
 
 
 class DeviceBatches:
-    """The batches of one worker in one generation. For the loop's thread, but for ``given`` and ``progress``."""
+    """The batches of one worker in one generation. For the loop's thread, but for ``num_given`` and ``progress``."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class DeviceBatches:
         self.data = WorkerData(experiment, share, self._open_stream)
         self.meter = Meter()
         self.progress: dict[str, Any] = {}
-        self.given = 0
+        self.num_given = 0
         show = self._show_loss if membership.rank == 0 else None
         self._ahead = StepsAhead(experiment.report.disp_batches, show)
 
@@ -79,7 +79,7 @@ class DeviceBatches:
         self.seed()
         for number, batch in enumerate(self._measured(self.data.train(epoch, position.step, position.records))):
             position.step_done(batch.records_done)  # before the loop has it: its report after it is already past it
-            self.given += 1
+            self.num_given += 1
             on_devices = self._on_devices(batch)
             self._ahead.wait(number)
             yield on_devices
@@ -92,12 +92,12 @@ class DeviceBatches:
     def validation(self) -> Iterator[DeviceBatch]:
         """This worker's part of the validation records."""
         for batch in self.data.validation():
-            self.given += 1
+            self.num_given += 1
             yield self._on_devices(batch)
 
     def queued(self, losses: mx.nd.NDArray) -> None:
         """The losses of the step of the last batch, which need not be computed yet."""
-        self._ahead.add(self.given, losses)
+        self._ahead.add(self.num_given, losses)
 
     def seed(self) -> None:
         """Random numbers of MXNet (dropout) are a function of the position: the same when a run goes on from here."""

@@ -118,7 +118,7 @@ class WorkerContext:
     @property
     def heartbeat(self) -> int:
         """A number that grows as long as the loop does not stand still."""
-        return self.channel.heartbeat + self._batches.given
+        return self.channel.heartbeat + self._batches.num_given
 
     @property
     def asynchronous(self) -> bool:

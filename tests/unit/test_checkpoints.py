@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from raymx.checkpoint import files
 from raymx.checkpoint.files import Position, Saved
-from raymx.checkpoint.in_epoch import Checkpoints, Found, to_keep, to_try
+from raymx.checkpoint.in_epoch import Candidate, Checkpoints, to_keep, to_try
 from raymx.errors import CheckpointError
 from raymx.kvstore.state import OptimizerState
 
@@ -59,7 +59,7 @@ def assert_same(found: Saved, expected: Saved) -> None:
 
 
 @pytest.fixture(params=["paths", "local", "subtree", "another"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]:
+def folder_and_filesystem(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]:
     """A folder, and the file system that it is on."""
     return {
         "paths": (str(tmp_path / "c"), None),
@@ -78,9 +78,9 @@ def names(folder: str, filesystem: Any) -> list[str]:
 # Files
 
 
-def test_a_checkpoint_reads_back_from_any_file_system(place: tuple[str, Any]) -> None:
-    folder, filesystem = place
-    for expected in (saved(), saved(epoch=2)):  # the second in the place of the first
+def test_a_checkpoint_reads_back_from_any_file_system(folder_and_filesystem: tuple[str, Any]) -> None:
+    folder, filesystem = folder_and_filesystem
+    for expected in (saved(), saved(epoch=2)):  # the second replaces the first
         files.write(folder, expected, filesystem)
         assert names(folder, filesystem) == FILES
         assert_same(files.read(folder, filesystem), expected)
@@ -193,8 +193,8 @@ def test_a_full_disk_leaves_what_was_there(small_disk: Path) -> None:
 # The choice, without files
 
 
-def at(epoch: int, records: int = 0, trial: str = TRIAL) -> Found:
-    return Found(f"{trial}/{epoch}/{records}", Position(trial, epoch, records // 10, records))
+def at(epoch: int, records: int = 0, trial: str = TRIAL) -> Candidate:
+    return Candidate(f"{trial}/{epoch}/{records}", Position(trial, epoch, records // 10, records))
 
 
 def test_the_furthest_goes_first() -> None:
@@ -207,14 +207,14 @@ def test_the_furthest_goes_first() -> None:
 def test_records_tell_and_not_steps() -> None:
     """Ten steps of 64 records are further than fifteen of 32."""
     small, large = (
-        Found(name, Position(TRIAL, 0, step, records))
+        Candidate(name, Position(TRIAL, 0, step, records))
         for name, step, records in [("small", 15, 480), ("large", 10, 640)]
     )
     assert to_try(TRIAL, None, [small, large], []) == [large, small]
 
 
-def test_at_the_same_place_the_given_one_goes_first() -> None:
-    given = Found("given", Position(TRIAL, 1, 5, 50))
+def test_at_the_same_position_the_restored_one_goes_first() -> None:
+    given = Candidate("given", Position(TRIAL, 1, 5, 50))
     assert to_try(TRIAL, given, [at(1, 50)], []) == [given, at(1, 50)]
 
 

@@ -1,11 +1,11 @@
 """The random choices for one image: a function of (seed, epoch, record), with no image in it.
 
     rng = generator(seed, epoch, record)
-    drawn = draw(augment, rng)                       # mirror, angle, place and region of the crop
+    drawn = draw(augment, rng)                       # mirror, angle, offset and region of the crop
     matrix = colour_matrix(augment, rng, mean)       # of augmentations.py; after the crop, whose mean colour it needs
 
 Every choice takes the same numbers of the generator whether it is switched on or not, so that a setting changes only
-what it names: an image is mirrored or not whatever the crop, and cropped at the same place whatever the colours.
+what it names: an image is mirrored or not whatever the crop, and cropped at the same offset whatever the colours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from raymx.experiment.schema import Augment
 
 CENTRE = 0.5 - 2.0**-32
-"""The place of a centre crop. Just below a half: an odd margin is rounded down, as mx.image.center_crop does."""
+"""The offset of a centre crop. Just below a half: an odd margin is rounded down, as mx.image.center_crop does."""
 
 _TRIES = 10  # of a random region, as mx.image.random_size_crop
 
@@ -53,7 +53,7 @@ class Draw:
     """What was drawn for one image, before its size is known. The default is the centre crop and no change."""
 
     mirror: bool = False
-    y: float = CENTRE  # place of the crop: a fraction of the rows that are left over, from 0 (top) to below 1
+    y: float = CENTRE  # offset of the crop: a fraction of the rows that are left over, from 0 (top) to below 1
     x: float = CENTRE
     angle: float = 0.0  # degrees, counter-clockwise
     tries: Sequence[float] = ()  # for random_resized_crop: fractions for area, aspect, area, aspect, ...
@@ -65,11 +65,11 @@ STILL = Draw()
 def draw(augment: Augment, rng: Generator) -> Draw:
     """All choices but the colours."""
     mirror, y, x, angle, *tries = rng.random(4 + 2 * _TRIES).tolist()
-    moves = augment.rand_crop or augment.random_resized_crop
+    crops = augment.rand_crop or augment.random_resized_crop
     return Draw(
         augment.rand_mirror and mirror < 0.5,
-        y if moves else CENTRE,
-        x if moves else CENTRE,
+        y if crops else CENTRE,
+        x if crops else CENTRE,
         augment.max_rotate_angle * (2 * angle - 1),
         tries,
     )

@@ -250,7 +250,7 @@ class _Pause(execution_callback()):  # type: ignore[misc]  # Ray is not typed
 
 @contextmanager
 def _quiet_context(num_cpus: float, strategy: PlacementGroupSchedulingStrategy | None) -> Iterator[None]:
-    """Ray Data's settings for the data sets made inside; other data sets of this process keep their own."""
+    """Ray Data's settings for the Datasets made inside; other Datasets of this process keep their own."""
     for handler in logging.getLogger("ray.data").handlers:
         if handler.name == "console":  # our errors say it; its log file in the session folder keeps everything
             handler.setLevel(logging.CRITICAL)

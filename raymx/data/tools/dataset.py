@@ -197,8 +197,8 @@ def _write_one(dataset: ray.data.Dataset, path: str, overwrite: bool) -> list[st
     if there and not overwrite:
         raise DataError(f"{there[0]} exists: choose another path, or give overwrite=True")
     with storage.errors_name(path, "written"):
-        place = _place_of(path)
-        _make_folder(Location(place.system, os.path.dirname(place.path)))
+        target = _target(path)
+        _make_folder(Location(target.system, os.path.dirname(target.path)))
     with _task_errors():
         tables = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
         if not _write_file(tables, path, with_keys=True):
@@ -212,8 +212,8 @@ def _write_folder(dataset: ray.data.Dataset, folder: str, overwrite: bool) -> li
         raise DataError(f"{folder} has .rec files already: choose another folder, or give overwrite=True")
     hidden = f".writing-{uuid.uuid4().hex[:8]}"
     with storage.errors_name(folder, "written"):
-        place = _place_of(folder)
-        _make_folder(place / hidden)
+        target = _target(folder)
+        _make_folder(target / hidden)
     try:
         sink = _RecordSink(_inside(folder, hidden))
         with _task_errors(hidden):
@@ -221,10 +221,10 @@ def _write_folder(dataset: ray.data.Dataset, folder: str, overwrite: bool) -> li
         if not sink.written:
             raise _no_rows(folder)
         with storage.errors_name(folder, "written"):
-            _replace_parts(place, hidden, sink.written)
+            _replace_parts(target, hidden, sink.written)
     finally:
         with suppress(OSError):  # the error before is the one to tell
-            (place / hidden).remove_folder()
+            (target / hidden).remove_folder()
     return [_inside(folder, name) for name in sink.written]
 
 
@@ -330,14 +330,14 @@ def _inside(folder: str, name: str) -> str:
     return f"{base}/{name}{options}"
 
 
-def _place_of(path: str) -> Location:
-    place = storage.location(path)
-    return Location(place.system, place.path.rstrip("/"))
+def _target(path: str) -> Location:
+    target = storage.location(path)
+    return Location(target.system, target.path.rstrip("/"))
 
 
-def _make_folder(place: Location) -> None:
-    if place.is_on_disk:  # others make folders with their files, or have none
-        place.make_folder()
+def _make_folder(folder: Location) -> None:
+    if folder.is_on_disk:  # others make folders with their files, or have none
+        folder.make_folder()
 
 
 def _has_records(folder: str) -> bool:
