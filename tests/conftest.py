@@ -84,6 +84,22 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     return report
 
 
+@contextlib.contextmanager
+def ray_auth(mode: str) -> Iterator[None]:
+    """RAY_AUTH_MODE for the Rays that this process starts: "token" or "disabled". Ray reads it once, or when told to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", mode)
+        _read_auth_mode()
+        yield
+    _read_auth_mode()
+
+
+def _read_auth_mode() -> None:
+    from ray._raylet import Config
+
+    Config.initialize("")
+
+
 def start_ray(num_cpus: int) -> None:
     """Ray gives its processes half a minute to come up, which is short where much else runs: it may try again."""
     import ray
@@ -92,7 +108,8 @@ def start_ray(num_cpus: int) -> None:
     quiet: dict[str, Any] = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
     for tries_left in (2, 1, 0):
         try:
-            ray.init("local", num_cpus=num_cpus, **quiet)
+            with ray_auth("token"):
+                ray.init("local", num_cpus=num_cpus, **quiet)
             return
         except Exception:
             ray.shutdown()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import ROLES, Command, rows, the_run
-from conftest import EXPERIMENTS, kill_node, marked
+from conftest import EXPERIMENTS, kill_node, marked, ray_auth
 
 SEED = int(os.environ.get("RAYMX_CHAOS_SEED", "31"))
 NODES = 3
@@ -107,11 +107,11 @@ class Chaos:
 @pytest.fixture
 def chaos(no_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chaos]:
     mark = uuid.uuid4().hex
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAYMX_TEST", mark)
-    made = Chaos(tmp_path / "runs", mark)
-    yield made
-    made.close()
+    with ray_auth("disabled"):
+        made = Chaos(tmp_path / "runs", mark)
+        yield made
+        made.close()
 
 
 def undisturbed(folder: Path, *arguments: object) -> list[dict[str, Any]]:

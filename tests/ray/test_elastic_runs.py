@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 from by_hand import TrialByHand
-from conftest import kill_node
+from conftest import kill_node, ray_auth
 from factories import make_experiment, make_trial
 
 from raymx.experiment.loading import ExperimentConfig
@@ -32,7 +31,6 @@ class Nodes:
         import ray
         from ray.cluster_utils import Cluster
 
-        os.environ["RAY_AUTH_MODE"] = "token"  # for an address that was named, too
         # Ray's default takes fifteen seconds to see that a node is gone.
         quickly = {
             "health_check_initial_delay_ms": 0,
@@ -71,11 +69,11 @@ class Nodes:
 def nodes(no_ray: None) -> Iterator[Nodes]:
     import ray
 
-    made = Nodes()
-    yield made
-    ray.shutdown()
-    made.cluster.shutdown()
-    del os.environ["RAY_AUTH_MODE"]
+    with ray_auth("disabled"):
+        made = Nodes()
+        yield made
+        ray.shutdown()
+        made.cluster.shutdown()
 
 
 @pytest.fixture(scope="module")

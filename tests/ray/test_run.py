@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from commands import ROLES, Command, rows, the_run, wait_until
-from conftest import EXPERIMENTS
+from conftest import EXPERIMENTS, ray_auth
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -228,17 +228,14 @@ def test_a_full_disk_is_one_message(small_disk: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def cluster(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A cluster of two nodes, neither of which holds the default experiment alone; its address.
-
-    It asks for no token, as it would when this process had started another Ray before it.
-    """
+    """A cluster of two nodes, neither of which holds the default experiment alone; its address."""
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
-    nodes.add_node(num_cpus=4)
-    yield nodes.address
-    nodes.shutdown()
+    with ray_auth("disabled"):
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
+        nodes.add_node(num_cpus=4)
+        yield nodes.address
+        nodes.shutdown()
 
 
 def test_on_a_cluster_of_two_nodes(cluster: str, tmp_path: Path) -> None:
