@@ -86,7 +86,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 
 @contextlib.contextmanager
 def ray_auth(mode: str) -> Iterator[None]:
-    """RAY_AUTH_MODE for the Rays that this process starts: "token" or "disabled". Ray reads it once, or when told to."""
+    """RAY_AUTH_MODE, "token" or "disabled", for Rays that this process starts. Ray reads it once, or when told to."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", mode)
         _read_auth_mode()

@@ -59,7 +59,7 @@ def make_loop(loop: str, workers: int = 2, store: str = "dist_sync", **given: An
     return make_experiment(directory=TESTS, **sections)
 
 
-def make_default(overrides: Mapping[str, Any] | None = None, net: str = "lenet") -> Experiment:
+def make_default(overrides: Mapping[str, Any] | None = None, net: str = "lenet") -> ExperimentConfig:
     """The experiment of experiments/fashion_mnist.yaml, in the folder tests/ as those of `make_loop`; no standbys."""
     there = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"model.net": f"nets:{net}"}).to_dict()
     there["model"]["net"] = f"own_nets:{net}"
