@@ -49,7 +49,7 @@ class RunPlan:
 
     @cached_property
     def trials(self) -> int:
-        """TrialRecords of the whole run."""
+        """Trials of the whole run."""
         sweep, space = self.base.sweep, Space(self.base)
         return sweep.repeats * (space.samples if space.searched else len(self.planned))
 
