@@ -123,10 +123,9 @@ def in_terminal(command: list[str]) -> tuple[str, str]:
 
 def sweep(folder: str) -> tuple[str, str]:
     """Run the sweep; what the terminal showed, and the path of the run."""
-    middle, end = in_terminal(
-        [sys.executable, "-m", "raymx.run", str(ROOT / "experiments" / "sweep_fashion_mnist.yaml")]
-        + [*SWEEP_FLAGS, "--storage-path", folder]
-    )
+    experiment = ROOT / "experiments" / "sweep_fashion_mnist.yaml"
+    command = [sys.executable, "-m", "raymx.run", str(experiment), *SWEEP_FLAGS, "--storage-path", folder]
+    middle, end = in_terminal(command)
     found = re.search(r"^results +(\S+)$", Text.from_ansi(end).plain, re.MULTILINE)
     if not found:
         sys.exit(end)
@@ -179,9 +178,8 @@ def card(folder: str) -> None:
         run.wait()
     for mode, ink, paper in (("light", "#212121", "#ffffff"), ("dark", "#e0e0e0", "#111111")):
         page = Path(folder) / "card.html"
-        page.write_text(
-            f"<meta charset=utf-8><body style='margin:8px;color:{ink};background:{paper};font-family:{FONTS}'>{fragment}"
-        )
+        style = f"margin:8px;color:{ink};background:{paper};font-family:{FONTS}"
+        page.write_text(f'<meta charset=utf-8><body style="{style}">{fragment}')
         draw(page, f"card-{mode}.png", 860, 400)
 
 

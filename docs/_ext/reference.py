@@ -1,7 +1,8 @@
 """A Sphinx extension that writes the reference: keys, names, columns, commands and files, out of raymx's own tables.
 
-A line ``<!-- raymx: keys -->`` in a page stands for what `PARTS` makes of that word, as Markdown, when the page is read.
-Nothing that is listed is written down a second time, so it cannot be out of date. Neither ray nor mxnet is imported.
+A line ``<!-- raymx: keys -->`` in a page stands for what `PARTS` makes of that word, as Markdown, when the page is
+read. Nothing that is listed is written down a second time, so it cannot be out of date. Neither ray nor mxnet is
+imported.
 """
 
 from __future__ import annotations

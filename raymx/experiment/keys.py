@@ -78,7 +78,7 @@ def meanings_of(section: type[Section]) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
     assert isinstance(body, ast.ClassDef)
     return {
-        key.target.id: inspect.cleandoc(text.value.value)
+        key.target.id: inspect.cleandoc(text.value.value).strip()
         for key, text in zip(body.body, body.body[1:], strict=False)
         if isinstance(key, ast.AnnAssign)
         and isinstance(key.target, ast.Name)

@@ -3,7 +3,9 @@ folder, and TRIAL is a trial's."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from raymx.checkpoint.files import OPTIMIZER, PARAMETERS, STATE
 from raymx.checkpoint.in_epoch import IN_EPOCH, TUNE
@@ -39,5 +41,12 @@ RUN_FILES: Mapping[str, str] = {
     "*-state-*.json": "Tune's: how the search and the callbacks stand, for ``--resume``.",
     "searcher-state-*.pkl": "Tune's: how a search library stands, for ``--resume``.",
     "*.pkl": "Tune's: what else ``--resume`` needs.",
+    ".validate_storage_marker": "Tune's: an empty file, which shows that it may write there.",
 }
 """Patterns, in the order in which they are looked at: the first that fits says what a file is."""
+
+
+def what_is(path: str) -> str:
+    """What a file of a run's folder is, by its path in there; "" for one that the table lacks."""
+    named = re.sub(rf"^{TRIAL.title()}_[^/]+", TRIAL, path)
+    return next((text for pattern, text in RUN_FILES.items() if fnmatchcase(named, pattern)), "")
