@@ -37,7 +37,10 @@ def test_keys_are_those_of_an_experiment() -> None:
 
     sections = {group.name for group in GROUPS}
     listed = {f"{key.section}.{key.name}".lstrip(".") for group in GROUPS for key in group.keys}
-    changes = {"resources.workers": {"min": 1, "max": 2}, "training.optimizer": "sgd"}  # no arguments, which are no keys
+    changes = {
+        "resources.workers": {"min": 1, "max": 2},
+        "training.optimizer": "sgd",
+    }  # whose arguments are no keys
     experiment = load_experiment(ROOT / "experiments" / "fashion_mnist.yaml", changes)
     assert leaves(experiment.to_dict()) == listed - {"resources.workers"}
 
