@@ -26,4 +26,5 @@ autodoc_class_signature = "separated"
 
 html_theme = "furo"
 html_title = f"raymx {__version__}"
+html_static_path, html_css_files = ["_static"], ["wide.css"]
 html_show_sphinx = False

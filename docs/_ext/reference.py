@@ -103,7 +103,10 @@ def _group(group: keys.Group) -> str:
     parts = [f"## {code(group.name)}\n\n{prose(group.meaning)}" if group.name else "## The file itself"]
     if short:
         parts.append(f"`{group.name}: X` is short for `{group.name}: {{{short}: X}}`.")
-    rows = [[code(key.name), code(key.default), _meaning(key)] for key in group.keys]
+    rows = [
+        [code(key.name), key.default if key.default == keys.REQUIRED else code(key.default), _meaning(key)]
+        for key in group.keys
+    ]
     return "\n\n".join([*parts, table(["key", "default", "what it is"], rows)])
 
 
@@ -115,6 +118,7 @@ def _meaning(key: keys.Key) -> str:
 
 def _takes(allowed: str) -> str:
     """What a message says is allowed, with names as code, or a link where they are many."""
+    allowed = allowed.replace("module:name", code("module:name"))
     found = _ONE_OF.search(allowed)
     if not found:
         return allowed

@@ -21,6 +21,9 @@ from raymx.experiment.values import NameIn, Section, show
 NOT_A_KEY = "directory"
 """A field of the schema that is no key of the file."""
 
+REQUIRED = "required"
+"""In place of the default of a key that has none."""
+
 
 @dataclass(frozen=True)
 class Key:
@@ -114,9 +117,9 @@ def choices(field: FieldInfo) -> tuple[str, ...]:
 
 
 def _default(field: FieldInfo) -> str:
-    """As YAML has it; "required" where there is none."""
+    """As YAML has it, or `REQUIRED`."""
     if field.is_required():
-        return "required"
+        return REQUIRED
     value: Any = field.get_default()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
