@@ -21,6 +21,7 @@ import sys
 import tempfile
 import termios
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,6 +152,7 @@ def report(run: str) -> None:
 def cluster() -> Iterator[str]:
     """A Ray cluster of this machine that ends with the block; the address of its dashboard."""
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=uuid.uuid4().hex)
     command = [ray, "start", "--head", "--block", "--num-cpus=6", "--port=6399", f"--dashboard-port={DASHBOARD_PORT}"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
