@@ -16,17 +16,22 @@ from typing import TYPE_CHECKING, Any
 import raymx.data.__main__
 import raymx.doctor.__main__
 import raymx.pack
+import raymx.report
 import raymx.report.__main__
 from raymx.cli import options
 from raymx.data.tools import packing
 from raymx.experiment import keys, names, sizing
+from raymx.experiment.axis_kinds import AXIS_KINDS
 from raymx.experiment.loading import FLAGS, SHORT_FORMS
+from raymx.experiment.lr_rules import LR_RULES
+from raymx.experiment.search_libraries import SEARCH_LIBRARIES
+from raymx.experiment.store_types import STORE_TYPES
+from raymx.experiment.trial_schedulers import TRIAL_SCHEDULERS
 from raymx.experiment.values import RESERVED_ENV
 from raymx.jobs import cli
-from raymx.report import folders
 from raymx.report.diagnoses import KINDS
 from raymx.results import columns
-from raymx.results.files import RUN_FILES
+from raymx.results.file_table import RUN_FILES
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -88,7 +93,8 @@ def _cell(value: object) -> str:
         return "yes" if value else ""
     if isinstance(value, tuple):
         return ", ".join(code(str(item)) for item in value)
-    return prose(str(value))
+    text = prose(str(value))
+    return code(text) if ":" in text and " " not in text else text  # module:Class
 
 
 # Keys and names
@@ -133,6 +139,29 @@ def resumable_part() -> str:
 
 def nets_part() -> str:
     return ", ".join(map(code, names.MODEL_ZOO))
+
+
+def losses_part() -> str:
+    return _classes(names.LOSSES, "mxnet.gluon.loss")
+
+
+def initializers_part() -> str:
+    return _classes(names.INITIALIZERS, "mxnet.init")
+
+
+def _classes(found: Mapping[str, str], module: str) -> str:
+    rows = [
+        [code(name), code(f"{module}.{kind}") if kind else "what the net itself does"] for name, kind in found.items()
+    ]
+    return table(["name", "what it is"], rows)
+
+
+def metrics_part() -> str:
+    return table(["name", "of a sample"], [[code(name), prose(text)] for name, text in names.METRICS.items()])
+
+
+def axes_part() -> str:
+    return table(["axis", "what it is"], [[code(row.form), row.meaning] for row in AXIS_KINDS.values()])
 
 
 def optimizers_part() -> str:
@@ -244,6 +273,14 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "keys": keys_part,
     "resumable": resumable_part,
     "nets": nets_part,
+    "losses": losses_part,
+    "metrics": metrics_part,
+    "initializers": initializers_part,
+    "lr_rules": lambda: rows_of(LR_RULES),
+    "store_types": lambda: rows_of(STORE_TYPES),
+    "axes": axes_part,
+    "trial_schedulers": lambda: rows_of(TRIAL_SCHEDULERS),
+    "searches": lambda: rows_of(SEARCH_LIBRARIES, leave_out=("module", "seed_argument", "scheduler_class")),
     "optimizers": optimizers_part,
     "environment": environment_part,
     "diagnoses": diagnoses_part,
@@ -251,6 +288,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "tune_columns": tune_columns_part,
     "commands": commands_part,
     "run_files": lambda: _files(RUN_FILES),
-    "report_files": lambda: _files(folders.FILES),
+    "report_files": lambda: _files(raymx.report.FILES),
     "pack_files": lambda: _files(packing.FILES),
 }

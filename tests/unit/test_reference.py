@@ -11,7 +11,7 @@ import pytest
 
 from raymx.experiment import keys
 from raymx.experiment.loading import load_experiment
-from raymx.results import columns, files, rows
+from raymx.results import columns, file_table, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs" / "_ext"))
@@ -115,11 +115,11 @@ def test_columns_are_named_once() -> None:
     ],
 )
 def test_the_table_has_the_files_of_a_run(path: str) -> None:
-    assert files.what_is(path)
+    assert file_table.what_is(path)
 
 
 def test_a_file_of_somebody_elses_is_not_in_the_table() -> None:
-    assert files.what_is("notes.txt") == files.what_is("Trial_7b100_00000/notes.txt") == ""
+    assert file_table.what_is("notes.txt") == file_table.what_is("Trial_7b100_00000/notes.txt") == ""
 
 
 def test_the_reference_needs_neither_ray_nor_mxnet() -> None:
