@@ -31,7 +31,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
-COLUMNS, LINES = 110, 40
+COLUMNS, LINES = 132, 40
 SPACE = (  # fewer cells than the file has
     "{precision.dtype: {grid: [float32, float16]}, kvstore.type: {grid: [dist_sync, dist_async]}, "
     "kvstore.compression: {grid: [none, {type: 2bit, threshold: 0.05}]}}"
@@ -116,7 +116,7 @@ def in_terminal(command: list[str]) -> tuple[str, str]:
         except OSError:  # it has ended
             break
         screen.write(read.decode(errors="replace"))
-        if not middle and f"{SHOWN_ENDED} of " in screen.text() and "left" in screen.lines[-1]:
+        if not middle and f"{SHOWN_ENDED} of " in screen.text() and "1 running" in screen.text():
             middle = screen.text()
     os.waitpid(child, 0)
     return middle, screen.text()
@@ -136,7 +136,7 @@ def sweep(folder: str) -> tuple[str, str]:
 def table(shown: str) -> None:
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     text = Text("$ python -m raymx.run experiments/sweep_fashion_mnist.yaml\n") + Text.from_ansi(tidy(shown))
-    console.print(text, soft_wrap=True)
+    console.print(text)
     svg = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="a sweep"), flags=re.DOTALL)
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "table.html"
@@ -145,7 +145,7 @@ def table(shown: str) -> None:
 
 
 def report(run: str) -> None:
-    draw(Path(run) / "report" / "report.html", "report.png", 1000, 1500, crop=False)
+    draw(Path(run) / "report" / "report.html", "report.png", 1000, 1335, crop=False)
 
 
 @contextlib.contextmanager
