@@ -22,8 +22,9 @@ import tempfile
 import termios
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from rich.console import Console
@@ -166,6 +167,17 @@ def cluster() -> Iterator[str]:
         process.wait()
 
 
+def _submitted(submit: Callable[[], Any]) -> Any:
+    """What ``submit`` gives, once the cluster that has just begun takes jobs."""
+    from raymx.errors import JobError
+
+    for _ in range(30):
+        with contextlib.suppress(JobError):
+            return submit()
+        time.sleep(1)
+    return submit()
+
+
 def card(folder: str) -> None:
     """The card of a run that goes on, in the colours of JupyterLab."""
     import raymx
@@ -173,7 +185,7 @@ def card(folder: str) -> None:
 
     experiment = raymx.Experiment.from_yaml(ROOT / "experiments" / "fashion_mnist.yaml")
     with cluster() as address:
-        run = raymx.submit(experiment, address=address, storage_path=folder)
+        run = _submitted(lambda: raymx.submit(experiment, address=address, storage_path=folder))
         while not (view := run.view()).is_over and not (view.trials and view.trials[0].epoch >= SHOWN_EPOCHS):
             time.sleep(0.2)
         fragment = tidy(card.as_html(view, time.time()))
