@@ -25,10 +25,10 @@ _PATHS = "a .rec file, a pattern, a folder, or a URI (s3://, gs://, hdfs://, fil
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code: 0 all is right, 1 something is broken, 2 wrong usage."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    top = parser()
+    options = top.parse_args(arguments)
     if options.command is None:
-        parser.print_help()
+        top.print_help()
         return 2
     try:
         return int(options.run(options))
@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m raymx.data", description="Look at RecordIO files.")
-    commands = parser.add_subparsers(dest="command", metavar="{verify,index,show}")
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser("python -m raymx.data", description="Look at RecordIO files.")
+    commands = top.add_subparsers(dest="command", metavar="{verify,index,show}")
     look = commands.add_parser("verify", help="look at every record and image; exit 1 when something is broken")
     look.add_argument("--quick", action="store_true", help="do not decode the images")
     look.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     show.set_defaults(run=_show)
     for command in (look, index, show):
         command.add_argument("paths", nargs="+", metavar="PATH", help=_PATHS)
-    return parser
+    return top
 
 
 def _count(text: str) -> int:

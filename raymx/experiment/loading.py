@@ -14,16 +14,17 @@ import copy
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from raymx.errors import ExperimentError
 from raymx.experiment import yaml_text
+from raymx.experiment.keys import NOT_A_KEY, allowed, choices, keys_of, section_among, section_of
 from raymx.experiment.references import data_problem, reference_problem
 from raymx.experiment.schema import ExperimentConfig
-from raymx.experiment.values import NameIn, Section, show
+from raymx.experiment.values import Section, show
 from raymx.text.nearest import did_you_mean, nearest
 
 __all__ = ["FLAGS", "ExperimentConfig", "check_files", "load_experiment", "parse_experiment", "to_yaml"]
@@ -47,7 +48,7 @@ FLAGS = {
 _SPACE = "sweep.space."
 
 # Sections that may be given as the value of one key: {compression: 2bit} is {compression: {type: 2bit}}.
-_SHORT_FORMS = {
+SHORT_FORMS = {
     "kvstore.compression": "type",
     "training.decay": "type",
     "training.optimizer": "name",
@@ -60,9 +61,9 @@ def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object
     file = Path(path)
     raw = yaml_text.parse(_read(file), str(file))
     if raw is None:
-        raise ExperimentError(f"{file} is empty: an experiment has {_keys_of(ExperimentConfig)}")
+        raise ExperimentError(f"{file} is empty: an experiment has {keys_of(ExperimentConfig)}")
     if not isinstance(raw, dict):
-        raise ExperimentError(f"{file} holds {show(raw)}: an experiment is a mapping with {_keys_of(ExperimentConfig)}")
+        raise ExperimentError(f"{file} holds {show(raw)}: an experiment is a mapping with {keys_of(ExperimentConfig)}")
     try:
         return parse_experiment(raw, str(file.resolve().parent), overrides)
     except ExperimentError as error:
@@ -166,7 +167,7 @@ def _path(dotted: str) -> list[str]:
 
 
 def _expand_short_forms(raw: dict[str, Any]) -> None:
-    for dotted, key in _SHORT_FORMS.items():
+    for dotted, key in SHORT_FORMS.items():
         section, last = dotted.split(".")
         parent = raw.get(section)
         if isinstance(parent, dict) and isinstance(parent.get(last), str):
@@ -182,16 +183,16 @@ def _explain(raw: dict[str, Any], detail: Any) -> Iterator[tuple[str, str]]:
     kind = detail["type"]
     if field is None:
         yield key, _unknown_key(key, section)
-    elif kind == "value_error" and _section_of(field):
+    elif kind == "value_error" and section_of(field):
         yield from ((line.partition(" ")[0], line) for line in str(detail["ctx"]["error"]).splitlines())
     elif kind == "value_error":
         yield key, f"{key} is {show(value)}: {detail['ctx']['error']}"
     elif kind == "missing":
-        yield key, f"{key} is missing: it must be {_allowed(field)}"
+        yield key, f"{key} is missing: it must be {allowed(field)}"
     else:
         quoted = " (text)" if isinstance(value, str) and kind in ("int_type", "float_type", "bool_type") else ""
-        hint = did_you_mean(value, _choices(field))
-        yield key, f"{key} is {show(value)}{quoted}: it must be {_allowed(field)}{hint}"
+        hint = did_you_mean(value, choices(field))
+        yield key, f"{key} is {show(value)}{quoted}: it must be {allowed(field)}{hint}"
 
 
 def _locate(raw: Any, location: tuple[str | int, ...]) -> tuple[str, type[Section], FieldInfo | None, Any]:
@@ -208,9 +209,9 @@ def _locate(raw: Any, location: tuple[str | int, ...]) -> tuple[str, type[Sectio
         path.append(str(part))
         field = section.model_fields.get(str(part))
         raw = raw.get(part) if isinstance(raw, dict) else None
-        inner = _section_of(field)
+        inner = section_of(field)
         if inner is None and isinstance(raw, dict):
-            inner = _section_among(field)
+            inner = section_among(field)
             next(parts, None)  # the branch's name
         if inner is None:
             break
@@ -220,52 +221,22 @@ def _locate(raw: Any, location: tuple[str | int, ...]) -> tuple[str, type[Sectio
 
 def _unknown_key(key: str, section: type[Section]) -> str:
     outer, _, last = key.rpartition(".")
-    keys = [name for name in section.model_fields if name != "directory"]
+    keys = [name for name in section.model_fields if name != NOT_A_KEY]
     elsewhere = [dotted for dotted in _dotted_keys(ExperimentConfig) if dotted.rpartition(".")[2] == last]
     near = [f"{outer}.{name}" if outer else name for name in nearest(last, keys)]
     guess = [*near, *elsewhere] or nearest(key, _dotted_keys(ExperimentConfig))
     hint = f"; did you mean {guess[0]}?" if guess else "."
-    return f"{key} is not a key{hint} {outer or 'An experiment'} has {_keys_of(section)}"
+    return f"{key} is not a key{hint} {outer or 'An experiment'} has {keys_of(section)}"
 
 
 def _dotted_keys(section: type[Section], prefix: str = "") -> list[str]:
     found: list[str] = []
     for name, field in section.model_fields.items():
-        inner = _section_of(field)
+        inner = section_of(field)
         found += [] if inner else [prefix + name]
-        inner = inner or _section_among(field)
+        inner = inner or section_among(field)
         found += _dotted_keys(inner, f"{prefix}{name}.") if inner else []
-    return [key for key in found if key != "directory"]
-
-
-def _section_of(field: FieldInfo | None) -> type[Section] | None:
-    annotation = field.annotation if field else None
-    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
-
-
-def _section_among(field: FieldInfo | None) -> type[Section] | None:
-    """The section that a key takes beside a plain value."""
-    branches = (getattr(branch, "__origin__", branch) for branch in get_args(field.annotation if field else None))
-    return next((kind for kind in branches if isinstance(kind, type) and issubclass(kind, Section)), None)
-
-
-def _choices(field: FieldInfo) -> tuple[str, ...]:
-    """The names that a key takes: those of its table, or of its Literal."""
-    tables = [each.names for each in field.metadata if isinstance(each, NameIn)]
-    if tables:
-        return tables[0]
-    return tuple(choice for choice in get_args(field.annotation) if isinstance(choice, str))
-
-
-def _allowed(field: FieldInfo) -> str:
-    section = _section_of(field)
-    if section:
-        return f"a section with {_keys_of(section)}"
-    return field.description or f"one of {', '.join(_choices(field))}"
-
-
-def _keys_of(section: type[Section]) -> str:
-    return f"the keys {', '.join(name for name in section.model_fields if name != 'directory')}"
+    return [key for key in found if key != NOT_A_KEY]
 
 
 def _origin(key: str, overrides: Mapping[str, object]) -> str:

@@ -51,12 +51,21 @@ class Model(Section):
     """The net and what it is trained and judged by."""
 
     net: Annotated[str, one_of(names.MODEL_ZOO, "Gluon's model zoo"), own_or(names.MODEL_ZOO)]
+    """A net of Gluon's model zoo such as ``resnet18_v1``, or ``module:function`` of your own, called with ``classes``
+    and ``options``.
+    """
     classes: Count
+    """Outputs of the net."""
     options: Annotated[dict[str, Any], Field(description="a mapping of keyword arguments of the net function")] = {}
+    """More keyword arguments of the net function."""
     loss: Annotated[str, one_of(names.LOSSES, "raymx"), own_or(names.LOSSES)] = "softmax_cross_entropy"
+    """The loss; ``module:name`` for one of your own."""
     metric: Annotated[str, one_of(names.METRICS, "raymx"), own_or(names.METRICS)] = "accuracy"
+    """The score beside the loss, also of validation; ``module:name`` for one of your own."""
     initializer: Annotated[str, NameIn(names.INITIALIZERS)] = "xavier"
+    """How weights begin; ``none`` when the net function initializes them."""
     hybridize: AutoFlag = "auto"
+    """``auto`` checks on one batch that the hybrid net gives the same, and else runs without, with a warning."""
 
     @field_validator("options")
     @classmethod
@@ -70,20 +79,35 @@ class Augment(Section):
     """Random changes of training images, after ``data.resize``. The names are ImageRecordIter's where it has them."""
 
     rand_crop: Flag = False
+    """Crop at a random place, else at the centre; without ``data.resize`` only the longer side has room."""
     random_resized_crop: Flag = False
+    """A random part of the picture, scaled to ``data.image_shape``."""
     min_random_area: Fraction = 0.08
+    """The least area of that part, as a part of the picture's."""
     max_random_area: Fraction = 1.0
+    """The most area of that part, as a part of the picture's."""
     min_aspect_ratio: Positive = 0.75
+    """The least width / height of that part."""
     max_aspect_ratio: Positive = 4 / 3
+    """The most width / height of that part."""
     rand_mirror: Flag = False
+    """Mirror half of the pictures."""
     brightness: Fraction = 0.0
+    """The strongest change, as in ``mx.image.CreateAugmenter``."""
     contrast: Fraction = 0.0
+    """The strongest change, as in ``mx.image.CreateAugmenter``."""
     saturation: Fraction = 0.0
+    """The strongest change, as in ``mx.image.CreateAugmenter``."""
     hue: Annotated[float, Field(ge=0, le=0.5, description="a number from 0 to 0.5")] = 0.0
+    """The strongest change, as in ``mx.image.CreateAugmenter``."""
     pca_noise: NotNegative = 0.0
+    """Standard deviation of PCA lighting noise."""
     max_rotate_angle: Annotated[float, Field(ge=0, le=180, description="degrees, a number from 0 to 180")] = 0.0
+    """The most degrees to either side."""
     pad: Annotated[int, Field(ge=0, description="pixels, a whole number, at least 0")] = 0
+    """Pixels added on each side before the crop."""
     fill_value: Annotated[int, Field(ge=0, le=255, description="a whole number from 0 to 255")] = 255
+    """The value of the pixels that padding and rotation add."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Augment:
@@ -106,25 +130,45 @@ class Data(Section):
     """RecordIO files and how their images become numbers: ``(x - mean) / std`` on pixels of 0 to 255."""
 
     train: Paths
+    """The training records: ``.rec`` files, patterns, folders or URIs."""
     validation: Annotated[Paths | None, Field(description="a path, a list of paths, or null for none")] = None
+    """The validation records, in the same forms."""
     image_shape: Annotated[
         tuple[Literal[1, 3], Count, Count],
         BeforeValidator(as_tuple),
         Field(description="[channels, height, width] with 1 or 3 channels"),
     ]
+    """What the net gets of each image."""
     mean: PerChannel = 0.0
+    """The net gets ``(pixel - mean) / std``, pixels of 0 to 255; one number, or one a channel."""
     std: PerChannel = 255.0
+    """See ``mean``."""
     order: Literal["global", "chunk", "none"] = "global"
+    """``global`` shuffles all records, by seed and epoch; ``chunk`` runs of neighbours, then within windows; ``none``
+    keeps the files' order.
+    """
     chunk_records: Count = 64
+    """Records in a run of neighbours, of ``order: chunk``."""
     window_records: Count = 4096
+    """Records in a window that is shuffled, of ``order: chunk``."""
     label_width: Annotated[Count | Literal["auto"], Field(description="a whole number, at least 1, or auto")] = 1
+    """Labels a record; ``auto`` is the most that any has, and fills others up with -1."""
     on_bad_record: Literal["fail", "skip"] = "fail"
+    """``skip`` leaves bad records out, counts them and says so."""
     resize: Annotated[Count | None, Field(description="pixels of the short side, or null")] = None
+    """Pixels of the short side before the crop; ``null``, or too few: so that ``image_shape`` is just covered."""
     exif: Literal["ignore", "apply"] = "ignore"
+    """``ignore`` takes pixels as they are stored; ``apply`` turns them as an EXIF tag says. Training and validation
+    alike.
+    """
     augment: Augment = Augment()
+    """Random changes of training images."""
     transform: Reference = None
+    """``module:function`` of your own for training images, in place of ``resize`` and ``augment``."""
     validation_transform: Reference = None
+    """``module:function`` of your own for validation images, in place of ``resize``."""
     cpus: Annotated[NotNegative | Literal["auto"], Field(description="a number, at least 0, or auto")] = "auto"
+    """A worker's CPUs for reading and decoding; ``auto``: what the cluster has left, 1 to 8."""
     cache: Annotated[
         str,
         Field(
@@ -132,6 +176,7 @@ class Data(Section):
             description="auto, none, or a size such as 512MiB or 2GiB",
         ),
     ] = "auto"
+    """Decoded images that a worker keeps in memory: ``auto`` is 512MiB."""
 
     @property
     def read_cpus(self) -> float:
@@ -163,6 +208,9 @@ class Optimizer(Section):
     model_config = ConfigDict(extra="allow")
 
     name: Annotated[str, one_of(tuple(names.OPTIMIZERS), "MXNet 1.9.1"), own_or(tuple(names.OPTIMIZERS))] = "sgd"
+    """An MXNet optimizer or ``module:name`` of your own. Its arguments stand beside it: ``{name: sgd, momentum:
+    0.9}``.
+    """
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -192,42 +240,63 @@ class Decay(Section):
     """How the learning rate falls after warmup."""
 
     type: Literal["none", "cosine", "step", "poly"] = "none"
+    """``poly`` falls to ``final_lr`` with ``power``; ``step`` multiplies by ``factor`` after each of ``epochs``."""
     epochs: Annotated[
         tuple[Positive, ...], BeforeValidator(as_tuple), Field(description="a list of epochs (numbers above 0)")
     ] = ()
+    """Of ``step``: after which epochs the rate falls."""
     factor: Positive = 0.1
+    """Of ``step``: what the rate is multiplied by."""
     power: Positive = 2.0
+    """Of ``poly``: its exponent."""
     final_lr: NotNegative = 0.0
+    """Of ``poly`` and ``cosine``: the rate at the end."""
 
 
 class Training(Section):
     """How long, with which batch, optimizer and learning rate."""
 
     epochs: Count = 1
+    """Passes over the training records."""
     global_batch_size: Count = 128
+    """Samples in one update, over all workers and their devices."""
     optimizer: Optimizer = Optimizer()
+    """What makes an update of gradients."""
     base_lr: Positive = 0.05
+    """The learning rate at ``base_batch_size``."""
     base_batch_size: Annotated[
         Count | None, Field(description="a whole number, at least 1, or null for global_batch_size")
     ] = None
+    """The batch that ``base_lr`` is for; ``null`` is ``global_batch_size``."""
     lr_rule: Annotated[str, NameIn(LR_RULES)] = "linear"
+    """How the rate grows with ``global_batch_size / base_batch_size``."""
     warmup_epochs: NotNegative = 0.0
+    """The rate rises linearly from 0; lengthened by the rule's factor when that is above 1."""
     warmup_lengthen: Flag = True
+    """Whether the rule's factor lengthens the warmup."""
     decay: Decay = Decay()
+    """How the rate falls after warmup."""
     async_lr_factor: Positive = 0.75
+    """Multiplies the rate of async types, whose rule takes one worker's part of the batch."""
     async_warmup_factor: Annotated[float, Field(ge=1, description="a number, at least 1")] = 2.0
+    """Multiplies the warmup of async types."""
     seed: Annotated[int, Field(ge=0, lt=2**31, description="a whole number from 0 to 2147483647")] = 1
+    """Of the weights and of the order of records."""
     loop: Annotated[str, one_of(("default",), "raymx"), own_or(("default",))] = "default"
+    """The training loop; ``module:function`` for one of your own."""
 
 
 class Precision(Section):
     """The type that the net computes in, that of gradients and weights on their way, and the scale of the loss."""
 
     dtype: Literal["float32", "float64", "float16", "amp_float16", "amp_bfloat16"] = "float32"
+    """What the net computes in."""
     wire_dtype: Literal["same", "float16"] = "same"
+    """What travels between workers and servers; ``same`` as the weights."""
     loss_scale: Annotated[
         Positive | Literal["auto", "none", "dynamic"], Field(description="auto, none, dynamic, or a number above 0")
     ] = "auto"
+    """What the loss is multiplied by; ``auto``: by ``dtype``, and by where the optimizer runs."""
 
     @property
     def amp(self) -> str:
@@ -244,7 +313,9 @@ class Compression(Section):
     """Gradient compression on the way to the servers (or between devices)."""
 
     type: Literal["none", "2bit"] = "none"
+    """``2bit``: a push has two bits an element."""
     threshold: Positive = 0.5
+    """What an element of the summed gradient is compared with."""
 
     @field_validator("type", mode="before")
     @classmethod
@@ -258,23 +329,36 @@ class Env(Section):
     """Environment variables for all roles or for one; a role's own win over ``all``."""
 
     all: EnvVars = {}
+    """For all roles."""
     scheduler: EnvVars = {}
+    """For the KVStore scheduler."""
     server: EnvVars = {}
+    """For the servers."""
     worker: EnvVars = {}
+    """For the workers."""
 
 
 class KVStore(Section):
     """Which store, how many servers and where, and what travels."""
 
     type: Annotated[str, NameIn(store_types.STORE_TYPES, store_types.AUTO)] = store_types.AUTO
+    """Where gradients are added up; ``auto`` is ``device`` for one worker, ``dist_sync`` for more."""
     servers: Count = 1
+    """Servers of the ``dist_*`` types."""
     cpus_per_server: Positive = 1.0
+    """CPUs that each server reserves."""
     server_placement: Literal["with_workers", "dedicated"] = "with_workers"
+    """``with_workers``: in the workers' bundles; ``dedicated`` gives each its own."""
     compression: Compression = Compression()
+    """Gradient compression on the way to the servers."""
     update_on_kvstore: AutoFlag = "auto"
+    """``auto`` is ``true``: the optimizer runs in the store; ``false``: in every worker."""
     unix_sockets: AutoFlag = "auto"
+    """Unix sockets in place of TCP ports; ``auto``: when all roles are on one node."""
     interface: Annotated[Text | None, Field(description="the name of a network interface, or null")] = None
+    """The network interface of the roles; ``null`` takes each node's address in Ray."""
     env: Env = Env()
+    """``DMLC_*``, ``PS_*``, ``MXNET_*`` and ``OMP_*`` variables of the roles' processes."""
 
     @field_validator("type", mode="before")
     @classmethod
@@ -286,7 +370,9 @@ class WorkerRange(Section):
     """How many workers an elastic run may have: it starts with ``min`` and grows to ``max``."""
 
     min: Count
+    """The fewest workers, with which the run starts."""
     max: Count
+    """The most workers, to which it grows."""
 
     @model_validator(mode="after")
     def _ordered(self) -> WorkerRange:
@@ -312,15 +398,26 @@ class Resources(Section):
         AfterValidator(_range_of_one),
         Field(description="a whole number, at least 1, or {min: 2, max: 8} for an elastic run"),
     ] = 1
+    """Processes that compute gradients; a range makes an elastic run."""
     standby: AutoFlag = "auto"
+    """A process in waiting for every role; ``auto`` where they take at most a quarter of a node's memory."""
     on_resize: Literal["keep_global", "keep_per_worker"] = "keep_global"
+    """What another number of workers leaves alone: ``global_batch_size``, or with ``keep_per_worker`` each worker's
+    part of it.
+    """
     resize_cooldown_s: NotNegative = 30.0
+    """Seconds from a start or a change of size until the run may grow."""
     cpus_per_worker: Count = 1
+    """CPUs of each worker; also its number of OpenMP threads."""
     gpus_per_worker: Annotated[
         Annotated[int, Field(ge=0)] | Annotated[float, Field(gt=0, lt=1)] | Literal["auto"],
         Field(description="a whole number, at least 0, a part of one such as 0.5, or auto"),
     ] = 0
+    """GPUs of each worker, which splits its rows over them; below 1, such as 0.5, workers share one; ``auto`` takes
+    what there is.
+    """
     cpu_devices_per_worker: Count = 1
+    """Splits a worker's rows over ``cpu(0)``, ``cpu(1)``, ..."""
 
     @property
     def min_workers(self) -> int:
@@ -349,13 +446,16 @@ class Failures(Section):
     """When a run is given up: lost processes and nodes do not count, and a run goes on without them."""
 
     max: Annotated[int, Field(ge=0, description="a whole number, at least 0")] = 3
+    """So often a run goes on after an error of its own code, or a stall; lost processes and nodes do not count."""
     stall_timeout_s: Positive = 600.0
+    """Seconds without a batch or a report after which a loop counts as stalled."""
 
 
 class Report(Section):
     """What is shown while training."""
 
     disp_batches: Count = 20
+    """Batches from one loss in the live line to the next."""
 
 
 class Tracking(Section):
@@ -364,7 +464,9 @@ class Tracking(Section):
     mlflow: Annotated[
         Text | None, Field(description="a tracking URI such as https://HOST or sqlite:///FILE.db, or null")
     ] = None
+    """MLflow's tracking URI."""
     wandb: Annotated[Text | None, Field(description="the name of a project, or null")] = None
+    """A project of Weights & Biases."""
 
 
 class Checkpoint(Section):
@@ -374,10 +476,15 @@ class Checkpoint(Section):
     """
 
     every_steps: Annotated[Count | None, Field(description="a whole number, at least 1, or null")] = 200
+    """Steps within an epoch from one checkpoint to the next; ``null``: not by steps."""
     every_s: Annotated[Positive | None, Field(description="a number above 0, or null")] = 300.0
+    """Seconds within an epoch from one checkpoint to the next, whichever comes first; ``null``: not by seconds."""
     keep_best: Count = 2
+    """So many of the best checkpoints stay, and the last."""
     metric: Annotated[Text | None, Field(description="the name of a reported metric, or null")] = None
+    """What is best; ``null`` is the validation metric, or ``train_loss`` with no validation data."""
     mode: Literal["max", "min"] | None = None
+    """``null`` is ``min`` for losses and ``mse``, else ``max``."""
 
 
 class ExperimentConfig(Section):
@@ -390,6 +497,7 @@ class ExperimentConfig(Section):
             description=("letters, digits, _, - and ., beginning with a letter or digit"),
         ),
     ]
+    """Begins the name of the run's folder."""
     model: Model
     data: Data
     training: Training = Training()

@@ -20,6 +20,7 @@ from raymx.experiment import loading
 from raymx.jobs import card, card_text, submitting
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.run import Run
+from raymx.results.columns import NOT_BRIEF
 from raymx.text.words import columns, duration
 
 _RUN = "RUN_ID"
@@ -28,31 +29,31 @@ _RUN = "RUN_ID"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code, as of ``ray job submit``: 1 when the run that was waited for failed."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    command = _COMMANDS.get(given[0]) if given else None
+    command = COMMANDS.get(given[0]) if given else None
     if command is None:
-        args = _submit_parser().parse_args(given)
+        args = submit_parser().parse_args(given)
         return exit_code(lambda: _submit(args), "; the run, if it was submitted, goes on")
-    args = _parser(given[0]).parse_args(given[1:])
+    args = command_parser(given[0]).parse_args(given[1:])
     return exit_code(lambda: command(args), "; the run goes on")
 
 
-def _submit_parser() -> argparse.ArgumentParser:
+def submit_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m raymx.submit",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Submit an MXNet experiment to a Ray cluster and return at once; the flags are those of raymx.run.",
         epilog="other commands, each with --address and --help:\n"
-        + "\n".join(f"  {name:<8} {(function.__doc__ or '').splitlines()[0]}" for name, function in _COMMANDS.items()),
+        + "\n".join(f"  {name:<8} {(function.__doc__ or '').splitlines()[0]}" for name, function in COMMANDS.items()),
     )
     top.add_argument("-f", "--follow", action="store_true", help="show what the run prints, to its end")
     options.add_run_arguments(top)
     return top
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
+def command_parser(name: str) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog=f"python -m raymx.submit {name}", allow_abbrev=False, description=_COMMANDS[name].__doc__
+        prog=f"python -m raymx.submit {name}", allow_abbrev=False, description=COMMANDS[name].__doc__
     )
     if name != "list":
         top.add_argument(
@@ -158,23 +159,8 @@ def _results(args: argparse.Namespace) -> int:
     elif frame.empty:
         print("no report yet: there is one after the first epoch")
     else:
-        print(frame[[name for name in frame if not name.startswith(_LEFT_OUT)]].to_string(index=False))
+        print(frame[[name for name in frame if name not in NOT_BRIEF]].to_string(index=False))
     return EXIT_OK
-
-
-_LEFT_OUT = (
-    "worker_samples",
-    "nodes",
-    "form_s",
-    "bytes_",
-    "train_samples",
-    "validation_samples",
-    "bad_records",
-    "first_step",
-    "steps",
-    "restarts",
-    "checkpoint_dir",
-)  # of a table for a terminal
 
 
 def _the_run(args: argparse.Namespace) -> Run:
@@ -190,7 +176,7 @@ def _the_run(args: argparse.Namespace) -> Run:
     return found[0]
 
 
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "status": _status,
     "logs": _logs,
     "stop": _stop,

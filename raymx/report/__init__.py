@@ -22,6 +22,15 @@ from raymx.storage import child, write_files
 __all__ = ["FOLDER", "build", "summary"]
 
 FOLDER = "report"  # in a run's folder
+FILES = {
+    "report.html": "The answer, diagnoses, plots, a table to sort, what was skipped or failed and why; one file, which "
+    "opens offline.",
+    "*.png": "The plots.",
+    "results.csv": "A row a trial.",
+    "results.parquet": "The same, with a column ``rows`` that has all reports: every figure follows from it.",
+    "findings.json": "All statistics.",
+}
+"""What a report is."""
 
 
 def build(paths: Sequence[str], output: str | None = None, target: float | None = None) -> str:

@@ -22,11 +22,10 @@ from raymx.report.model import (
     number,
 )
 from raymx.results import run_folder
+from raymx.results.columns import WHOLE_EXPERIMENT
 from raymx.results.run_files import ROWS, RunFiles, TrialFiles
 from raymx.storage import child
 from raymx.sweep.axis import label
-
-_TUNES_OWN = ("config", "experiment")  # the whole experiment again, in each report
 
 
 def load(run: RunFiles, name: str) -> SweepResult:
@@ -222,7 +221,11 @@ def _rows(text: str, folder: str, remarks: list[str]) -> list[dict[str, Any]]:
                 remarks.append(f"{folder}/{ROWS}, line {at}, is damaged: it is left out")
         if isinstance(row, dict):
             found.append(
-                {name: value for name, value in row.items() if name not in _TUNES_OWN and not isinstance(value, dict)}
+                {
+                    name: value
+                    for name, value in row.items()
+                    if name not in WHOLE_EXPERIMENT and not isinstance(value, dict)
+                }
             )
     newest = {row.get("epoch"): at for at, row in enumerate(found) if number(row.get("epoch")) is not None}
     for at, row in enumerate(found):

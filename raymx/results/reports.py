@@ -7,31 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from raymx.errors import ExperimentError, RaymxError
-from raymx.results import run_files, run_folder
+from raymx.results import columns, run_files, run_folder
 from raymx.results.view import View
 from raymx.storage import child, text
 
-_TUNES_OWN = (
-    "config",
-    "experiment",
-    "pid",
-    "hostname",
-    "node_ip",
-    "date",
-    "timestamp",
-    "time_this_iter_s",
-    "done",
-    "time_since_restore",
-    "iterations_since_restore",
-    "training_iteration",
-    "should_checkpoint",
-    "trial_name",
-    "experiment_tag",
-    "experiment_id",
-    "time_total_s",
-    "hist_stats",
-    "auto_garbage_collect",
-)
 _FIRST = ("trial_id", "epoch")
 
 
@@ -40,7 +19,9 @@ def lean(row: Mapping[str, Any]) -> dict[str, Any]:
     settings = row.get("config") or {}
     axes = dict(settings.get("point", {}).get("axes", {}))
     rest = {
-        name: _plain(value) for name, value in row.items() if name not in _TUNES_OWN and not isinstance(value, dict)
+        name: _plain(value)
+        for name, value in row.items()
+        if name not in columns.NOT_FOR_CLIENTS and not isinstance(value, dict)
     }
     first = {name: rest.pop(name) for name in _FIRST if name in rest}
     return {**first, **axes, **rest}

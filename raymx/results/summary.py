@@ -14,6 +14,7 @@ from raymx.checkpoint.files import PARAMETERS
 from raymx.errors import RaymxError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
+from raymx.results.columns import WHOLE_EXPERIMENT
 from raymx.results.run_folder import best_metric
 
 
@@ -28,7 +29,7 @@ def summary(
         at = frame[metric].idxmax() if mode == "max" else frame[metric].idxmin()
         best = {"metric": metric, "mode": mode, "value": float(frame[metric][at]), "epoch": float(frame["epoch"][at])}
     checkpoint = _best_checkpoint(result, metric, mode) if best else result.checkpoint
-    final = {name: value for name, value in (result.metrics or {}).items() if name not in ("config", "experiment")}
+    final = {name: value for name, value in (result.metrics or {}).items() if name not in WHOLE_EXPERIMENT}
     return {
         "name": experiment.name,
         "state": state,

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any
 
 from raymx.experiment.values import show
+from raymx.results.columns import NOT_TRACKED
 from raymx.sweep.space import repeat_of
 
 MAIN_SETTINGS = (
@@ -25,9 +26,6 @@ MAIN_SETTINGS = (
     "resources.gpus_per_worker",
 )
 """Settings that a tracker shows for every trial, beside the sweep's axes."""
-
-# Tune's own columns that are numbers and say nothing of the training.
-_BOOKKEEPING = ("pid", "timestamp", "time_since_restore", "iterations_since_restore", "training_iteration")
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, str | float]:
@@ -51,5 +49,5 @@ def metrics(row: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in row.items()
-        if isinstance(value, Real) and not isinstance(value, bool) and name not in _BOOKKEEPING
+        if isinstance(value, Real) and not isinstance(value, bool) and name not in NOT_TRACKED
     }

@@ -16,6 +16,8 @@ import pytest
 from commands import ROLES, Command, rows, the_run, wait_until
 from conftest import EXPERIMENTS, ray_auth
 
+from raymx.results import columns, file_table
+
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 
 FASHION_MNIST = EXPERIMENTS / "fashion_mnist.yaml"
@@ -82,6 +84,9 @@ def test_success(tmp_path: Path) -> None:
         "bytes_pulled",
     ):
         assert isinstance(rows(run)[-1][column], (int, float)), column
+    assert [name for name in rows(run)[-1] if columns.find(name) is None] == []
+    left = [str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()]
+    assert [path for path in left if not file_table.what_is(path)] == []
     assert len(checkpoints(tmp_path / "runs")) == 2
     load_in_gluon(summary["parameters"])
 

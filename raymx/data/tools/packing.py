@@ -36,6 +36,15 @@ from raymx.data.tools.listing import Entry, Listing, Skipped, Split
 from raymx.errors import DataError
 
 _NOTES = (".classes.txt", ".skipped.txt")
+FILES = {
+    "PREFIX.rec": "The records, for raymx and for MXNet's readers.",
+    "PREFIX.idx": "Where each record begins.",
+    "PREFIX.lst": "What is in the file, in its order.",
+    "PREFIX.classes.txt": "Label and name of each class, of a folder of class folders.",
+    "PREFIX.skipped.txt": "What could not be packed, and why.",
+}
+"""What `pack_listing` writes. PREFIX is PREFIX_train, PREFIX_val, PREFIX_test where the records are split, in the first
+three; with chunks a number follows."""
 _GROUP = 8  # images a task: passing a task costs as much as encoding a tiny image
 _GROUPS_IN_FLIGHT = 3  # a process, so that all have work while the parent writes
 

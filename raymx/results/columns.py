@@ -1,0 +1,150 @@
+"""Every column of a row of results: its unit, what it means and where it is. Pure.
+
+A row is what `raymx.results.rows` makes of the workers' reports, with what the trial and Tune add. Who leaves columns
+out (tables of a terminal, trackers, reports) asks here for which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+METRIC = "METRIC"
+"""Stands in a column's name for the name of ``model.metric``."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """``when`` says in which rows it is, beside those of all epochs that were done.
+
+    ``brief``: shown in a terminal's table. ``tracked``: sent to trackers, where it is a number. ``client``: in the rows
+    that ``Run.results`` gives.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    when: str = "every epoch that was done"
+    brief: bool = True
+    tracked: bool = True
+    client: bool = True
+
+
+OWN = (
+    Column(
+        "epoch",
+        "epochs",
+        "Epochs done; a fraction in the row of an interrupted epoch, which repeats the last validation figures and has "
+        "no others.",
+        "every row",
+    ),
+    Column("train_loss", "", "Mean over the epoch's training records, while the weights changed.", "raymx's own loop"),
+    Column(f"train_{METRIC}", "", "The same of ``model.metric``, as ``train_accuracy``.", "raymx's own loop"),
+    Column("train_samples", "records", "Records in these means.", "raymx's own loop", brief=False),
+    Column("validation_loss", "", "Mean over all validation records.", "with ``data.validation``"),
+    Column(
+        f"validation_{METRIC}",
+        "",
+        "The same of ``model.metric``, as ``validation_accuracy``.",
+        "with ``data.validation``",
+    ),
+    Column("validation_samples", "records", "Records in these means.", "with ``data.validation``", brief=False),
+    Column("num_workers", "workers", "Workers, when the row was made.", "every row"),
+    Column(
+        "restarts",
+        "times",
+        "How often the trial went on after a failure, since its process started.",
+        brief=False,
+    ),
+    Column(
+        "samples_per_sec",
+        "samples/s",
+        "Training samples a second, all workers together, data included, validation and the first step not.",
+    ),
+    Column("worker_samples_per_sec", "samples/s", "Each worker's own, a list.", brief=False),
+    Column(
+        "form_s",
+        "seconds",
+        "To form the KVStore, of all times so far; the start of new processes and the wait after a failure included.",
+        brief=False,
+    ),
+    Column(
+        "first_step_s",
+        "seconds",
+        "From asking for the first batch to the end of the first step, slowest worker.",
+        brief=False,
+    ),
+    Column(
+        "data_wait_fraction",
+        "part, 0 to 1",
+        "Part of the training time that the loop waited for data, worst worker.",
+    ),
+    Column("learning_rate", "", "Of the last update, read where the optimizer is."),
+    Column(
+        "bytes_pushed",
+        "bytes a step",
+        "Payload, all workers together; 0 for ``local`` and ``device``.",
+        brief=False,
+    ),
+    Column(
+        "bytes_pulled",
+        "bytes a step",
+        "Payload, all workers together; 0 for ``local`` and ``device``.",
+        brief=False,
+    ),
+    Column("bad_records", "records", "Skipped since the last row, all workers together.", brief=False),
+    Column("steps", "steps", "Steps that ``samples_per_sec`` counts.", brief=False),
+    Column("train_s", "seconds", "Seconds that ``samples_per_sec`` counts."),
+    Column("nodes", "", "Addresses of the nodes that the trial's roles are on.", brief=False),
+    Column("loss_scale", "", "The loss scale now, of async workers the smallest.", "with a loss scale"),
+    Column("skipped_steps", "steps", "Skipped since the last row, of all.", "with a loss scale"),
+)
+"""raymx's own columns. A loop of the user's has its own metrics in place of the means."""
+
+TUNE = (
+    Column("config", "", "The trial's settings.", "every row", client=False),
+    Column("trial_id", "", "The trial's id.", "every row"),
+    Column("training_iteration", "rows", "Rows so far.", "every row", tracked=False, client=False),
+    Column("time_total_s", "seconds", "Spent in the trial's steps, restarts included.", "every row", client=False),
+    Column("time_this_iter_s", "seconds", "Spent in the step that made this row.", "every row", client=False),
+    Column(
+        "time_since_restore",
+        "seconds",
+        "Since the trial's process started.",
+        "every row",
+        tracked=False,
+        client=False,
+    ),
+    Column(
+        "iterations_since_restore",
+        "rows",
+        "Rows since the trial's process started.",
+        "every row",
+        tracked=False,
+        client=False,
+    ),
+    Column("timestamp", "unix seconds", "When the row was made.", "every row", tracked=False, client=False),
+    Column("date", "", "The same as text.", "every row", client=False),
+    Column("done", "", "Whether it is the trial's last row.", "every row", client=False),
+    Column("should_checkpoint", "", "Whether Tune was asked for a checkpoint.", "an interrupted epoch", client=False),
+    Column("pid", "", "Process of the trial.", "every row", tracked=False, client=False),
+    Column("hostname", "", "Host of that process.", "every row", client=False),
+    Column("node_ip", "", "Address of that host.", "every row", client=False),
+    Column("experiment_tag", "", "Tune's name of the trial's place in the sweep.", "Tune's choice", client=False),
+    Column("checkpoint_dir_name", "", "Folder of the row's checkpoint.", "Tune's choice", brief=False),
+)
+"""Columns that Tune adds to every row."""
+
+EARLIER = ("experiment", "trial_name", "experiment_id", "hist_stats", "auto_garbage_collect")
+"""Columns of Tune's own in rows of other versions."""
+
+WHOLE_EXPERIMENT = ("config", "experiment")
+"""Columns with the trial's settings, which are in other files too."""
+
+NOT_TRACKED = tuple(column.name for column in (*OWN, *TUNE) if not column.tracked)
+NOT_BRIEF = tuple(column.name for column in (*OWN, *TUNE) if not column.brief)
+NOT_FOR_CLIENTS = (*(column.name for column in TUNE if not column.client), *EARLIER)
+
+
+def find(name: str, metric: str = "accuracy") -> Column | None:
+    """The column of that name in a run with this ``model.metric``; None for one of a loop of the user's."""
+    return next((column for column in (*OWN, *TUNE) if column.name.replace(METRIC, metric) == name), None)
