@@ -105,11 +105,12 @@ def start_ray(num_cpus: int) -> None:
     import ray
 
     os.environ.setdefault("RAY_num_workers_soft_limit", "64")
+    os.environ["RAY_AUTH_MODE"] = "token"  # it stays, since this process goes on talking to this Ray
+    _read_auth_mode()
     quiet: dict[str, Any] = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
     for tries_left in (2, 1, 0):
         try:
-            with ray_auth("token"):
-                ray.init("local", num_cpus=num_cpus, **quiet)
+            ray.init("local", num_cpus=num_cpus, **quiet)
             return
         except Exception:
             ray.shutdown()
