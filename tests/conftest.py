@@ -24,6 +24,7 @@ EXPERIMENTS = ROOT / "experiments"
 MARK = f"RAYMX_TEST={uuid.uuid4().hex}"
 """In the environment of all processes that this one starts; commands that a test starts have marks of their own."""
 os.environ.update([MARK.split("=")])
+os.environ["RAY_AUTH_MODE"] = "token"  # for all Rays that this process starts, since Ray reads it once a process
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,29 +85,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     return report
 
 
-@contextlib.contextmanager
-def ray_auth(mode: str) -> Iterator[None]:
-    """RAY_AUTH_MODE, "token" or "disabled", for Rays that this process starts. Ray reads it once, or when told to."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", mode)
-        _read_auth_mode()
-        yield
-    _read_auth_mode()
-
-
-def _read_auth_mode() -> None:
-    from ray._raylet import Config
-
-    Config.initialize("")
-
-
 def start_ray(num_cpus: int) -> None:
     """Ray gives its processes half a minute to come up, which is short where much else runs: it may try again."""
     import ray
 
     os.environ.setdefault("RAY_num_workers_soft_limit", "64")
-    os.environ["RAY_AUTH_MODE"] = "token"  # it stays, since this process goes on talking to this Ray
-    _read_auth_mode()
     quiet: dict[str, Any] = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
     for tries_left in (2, 1, 0):
         try:

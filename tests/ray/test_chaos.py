@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import ROLES, Command, rows, the_run
-from conftest import EXPERIMENTS, kill_node, marked, ray_auth
+from conftest import EXPERIMENTS, kill_node, marked
 
 SEED = int(os.environ.get("RAYMX_CHAOS_SEED", "31"))
 NODES = 3
@@ -63,7 +63,7 @@ class Chaos:
             self.folder,
             *arguments,
             cwd=self.folder.parent,
-            RAY_AUTH_MODE="disabled",
+            RAY_AUTH_MODE="token",
         )
         for _ in range(kills):
             self._wait_for_progress()
@@ -108,10 +108,9 @@ class Chaos:
 def chaos(no_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chaos]:
     mark = uuid.uuid4().hex
     monkeypatch.setenv("RAYMX_TEST", mark)
-    with ray_auth("disabled"):
-        made = Chaos(tmp_path / "runs", mark)
-        yield made
-        made.close()
+    made = Chaos(tmp_path / "runs", mark)
+    yield made
+    made.close()
 
 
 def undisturbed(folder: Path, *arguments: object) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MARK, marked, ray_auth
+from conftest import MARK, marked
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -62,11 +62,10 @@ def test_no_cluster_at_the_address() -> None:
 def two_nodes(no_ray: None) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
-    with ray_auth("token"):
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        made.add_node(num_cpus=1)
-        yield made
-        made.shutdown()
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    yield made
+    made.shutdown()
 
 
 def on_nodes() -> dict[int, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from by_hand import TrialByHand
-from conftest import kill_node, ray_auth
+from conftest import kill_node
 from factories import make_experiment, make_trial
 
 from raymx.experiment.loading import ExperimentConfig
@@ -69,11 +69,10 @@ class Nodes:
 def nodes(no_ray: None) -> Iterator[Nodes]:
     import ray
 
-    with ray_auth("disabled"):
-        made = Nodes()
-        yield made
-        ray.shutdown()
-        made.cluster.shutdown()
+    made = Nodes()
+    yield made
+    ray.shutdown()
+    made.cluster.shutdown()
 
 
 @pytest.fixture(scope="module")

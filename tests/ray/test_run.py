@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from commands import ROLES, Command, rows, the_run, wait_until
-from conftest import EXPERIMENTS, ray_auth
+from conftest import EXPERIMENTS
 
 from raymx.results import columns, file_table
 
@@ -236,16 +236,15 @@ def cluster(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A cluster of two nodes, neither of which holds the default experiment alone; its address."""
     from ray.cluster_utils import Cluster
 
-    with ray_auth("disabled"):
-        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
-        nodes.add_node(num_cpus=4)
-        yield nodes.address
-        nodes.shutdown()
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
+    nodes.add_node(num_cpus=4)
+    yield nodes.address
+    nodes.shutdown()
 
 
 def test_on_a_cluster_of_two_nodes(cluster: str, tmp_path: Path) -> None:
     too_much = Command(
-        FASHION_MNIST, "--address", cluster, "--num-workers", 9, "--dry-run", cwd=tmp_path, RAY_AUTH_MODE="disabled"
+        FASHION_MNIST, "--address", cluster, "--num-workers", 9, "--dry-run", cwd=tmp_path, RAY_AUTH_MODE="token"
     )
     assert too_much.wait() == 1
     assert "8 CPU" in too_much.err
@@ -260,7 +259,7 @@ def test_on_a_cluster_of_two_nodes(cluster: str, tmp_path: Path) -> None:
         "--set",
         "model.net=nets:mlp",
         cwd=tmp_path,
-        RAY_AUTH_MODE="disabled",
+        RAY_AUTH_MODE="token",
     )
     assert command.wait() == 0, command.err
     assert "started Ray" not in command.out

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 from commands import ROLES, Command, epochs_of, records, the_run, wait_until
-from conftest import EXPERIMENTS, MARK, marked, ray_auth
+from conftest import EXPERIMENTS, MARK, marked
 
 from raymx.data.tools.packing import pack_arrays
 
@@ -61,15 +61,14 @@ def cluster(no_ray: None) -> Iterator[None]:
     """One node with room for one trial, for all sweeps but the example."""
     from ray.cluster_utils import Cluster
 
-    with ray_auth("disabled"):
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
-        ADDRESS.update(RAY_AUTH_MODE="disabled", RAY_ADDRESS=made.address)
-        yield
-        made.shutdown()
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
+    ADDRESS.update(RAY_AUTH_MODE="token", RAY_ADDRESS=made.address)
+    yield
+    made.shutdown()
 
 
 ADDRESS: dict[str, str] = {}
-"""In the environment of commands: where the cluster is, which wants no token."""
+"""In the environment of commands: where the cluster is, which wants a token."""
 
 
 def resume(run: Path, *arguments: object) -> Command:
