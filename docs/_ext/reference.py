@@ -67,7 +67,7 @@ def code(text: str) -> str:
 
 
 def target(name: str) -> str:
-    """What a link to the heading behind it names: ``#data-augment``, ``#raymx-pack``."""
+    """What a link to the heading behind it names: ``#key-data-augment``, ``#raymx-pack``."""
     return f"({re.sub('[^a-z0-9]+', '-', name.removeprefix('python -m '))})=\n"
 
 
@@ -112,7 +112,9 @@ def keys_part() -> str:
 def _group(group: keys.Group) -> str:
     short = SHORT_FORMS.get(group.name)
     parts = [
-        f"{target(group.name)}## {code(group.name)}\n\n{prose(group.meaning)}" if group.name else "## The file itself"
+        f"{target('key-' + group.name)}## {code(group.name)}\n\n{prose(group.meaning)}"
+        if group.name
+        else "## The file itself"
     ]
     if short:
         parts.append(f"`{group.name}: X` is short for `{group.name}: {{{short}: X}}`.")
