@@ -15,6 +15,7 @@ copyright = "the authors of raymx, MIT license"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "reference"]
 exclude_patterns = ["_ext"]
 
+default_role = "code"  # a name in one backtick, as in docstrings
 smartquotes = False  # two hyphens begin a flag
 myst_heading_anchors = 3  # headings that a link can name: page.md#on-a-cluster
 

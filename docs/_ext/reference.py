@@ -66,6 +66,11 @@ def code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
+def target(name: str) -> str:
+    """What a link to the heading behind it names: ``#key-data-augment``, ``#raymx-pack``."""
+    return f"({re.sub('[^a-z0-9]+', '-', name.removeprefix('python -m '))})=\n"
+
+
 def prose(text: str) -> str:
     """A docstring's sentence as Markdown: names in one backtick, and on one line."""
     return " ".join(text.replace("``", "`").split())
@@ -106,7 +111,11 @@ def keys_part() -> str:
 
 def _group(group: keys.Group) -> str:
     short = SHORT_FORMS.get(group.name)
-    parts = [f"## {code(group.name)}\n\n{prose(group.meaning)}" if group.name else "## The file itself"]
+    parts = [
+        f"{target('key-' + group.name)}## {code(group.name)}\n\n{prose(group.meaning)}"
+        if group.name
+        else "## The file itself"
+    ]
     if short:
         parts.append(f"`{group.name}: X` is short for `{group.name}: {{{short}: X}}`.")
     rows = [
@@ -229,7 +238,10 @@ def _with_commands(parser: argparse.ArgumentParser) -> Iterator[argparse.Argumen
 def _command(parser: argparse.ArgumentParser) -> str:
     described = parser.description or ""
     raw = parser.formatter_class is argparse.RawDescriptionHelpFormatter and "\n" in described
-    parts = [f"## {code(parser.prog)}", f"```text\n{described}\n```" if raw else f"{_sentence(described)}"]
+    parts = [
+        f"{target(parser.prog)}## {code(parser.prog)}",
+        f"```text\n{described}\n```" if raw else f"{_sentence(described)}",
+    ]
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if is_listed(action)]
         rows = [[_invocation(action), _help(parser, action)] for action in actions]
