@@ -41,6 +41,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if any(".py" in argument for argument in config.args) else 2
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip the long forms unless they are asked for. Tests that share something run in one process, one after the
     other; what takes long comes first, so that both processes end together.
@@ -70,6 +71,8 @@ _SHARED = {
 def _group(item: pytest.Item) -> str:
     """What a test shares with others: a Ray, or its file."""
     fixtures = getattr(item, "fixturenames", ())
+    if "no_ray" in fixtures:
+        return item.path.stem
     return next((group for name, group in _SHARED.items() if name in fixtures), item.path.stem)
 
 
