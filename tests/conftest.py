@@ -28,34 +28,26 @@ os.environ["RAY_AUTH_MODE"] = "token"  # for all Rays that this process starts, 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the token of this machine's Rays before several processes start some at once."""
+    """Have the token of this machine's Rays before the first one starts."""
     token = Path.home() / ".ray" / "auth_token"
-    if not hasattr(config, "workerinput") and not token.exists():
+    if not token.exists():
         token.parent.mkdir(exist_ok=True)
         token.touch(0o600)
         token.write_text(secrets.token_hex(32))
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two processes for folders of tests, of which each waits a lot; none beside this one for a few files."""
-    return 0 if any(".py" in argument for argument in config.args) else 2
-
-
-@pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the long forms unless they are asked for. Tests that share something run in one process, one after the
-    other; what takes long comes first, so that both processes end together.
+    """Skip the long forms unless they are asked for. Tests that share something run one after the other, and those
+    that share nothing, which are fast, before them.
     """
     for item in items:
         if item.get_closest_marker("long") and not os.environ.get("RAYMX_LONG"):
             item.add_marker(pytest.mark.skip(reason="a long form of another test: RAYMX_LONG=1"))
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    groups = [_group(item) for item in items]
-    order = {group: FIRST.index(group) if group in FIRST else len(FIRST) for group in groups}
-    items.sort(key=lambda item: (order[_group(item)], _turn(item)))
+    order = {group: place for place, group in enumerate(SLOW)}
+    items.sort(key=lambda item: (order.get(_group(item), -1), _turn(item)))
 
 
-FIRST = (
+SLOW = (
     "shared Ray",
     *("test_sweeps", "test_run", "cluster of hosts", "test_submit", "test_notebooks", "data Ray", "test_chaos"),
     *("test_elastic_runs", "test_doctor_command", "test_ray_up", "test_old_runs", "test_autoscaler_run", "test_hosts"),
