@@ -24,7 +24,6 @@ EXPERIMENTS = ROOT / "experiments"
 MARK = f"RAYMX_TEST={uuid.uuid4().hex}"
 """In the environment of all processes that this one starts; commands that a test starts have marks of their own."""
 os.environ.update([MARK.split("=")])
-os.environ["RAY_AUTH_MODE"] = "token"  # for all Rays that this process starts, since Ray reads it once a process
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -106,6 +105,7 @@ class _Shared:
 
     def ray(self, num_cpus: int) -> None:
         """Be connected to a Ray with so many logical CPUs; 0: to none."""
+        os.environ["RAY_AUTH_MODE"] = "token"  # of all Rays that this process starts: Ray reads it once
         if self._cpus == num_cpus:
             return
         self.end_trial()
