@@ -95,6 +95,15 @@ def start_ray(num_cpus: int) -> None:
                 raise
 
 
+def _ask_for_token() -> None:
+    """All Rays that this process starts ask for a token: Ray reads that when it is imported, and when told to."""
+    from ray._raylet import Config
+
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        os.environ["RAY_AUTH_MODE"] = "token"
+        Config.initialize("")
+
+
 class _Shared:
     """The Ray that tests of this process share, and a warm trial in it: each is started when first asked for."""
 
@@ -105,7 +114,7 @@ class _Shared:
 
     def ray(self, num_cpus: int) -> None:
         """Be connected to a Ray with so many logical CPUs; 0: to none."""
-        os.environ["RAY_AUTH_MODE"] = "token"  # of all Rays that this process starts: Ray reads it once
+        _ask_for_token()
         if self._cpus == num_cpus:
             return
         self.end_trial()
