@@ -105,7 +105,7 @@ def command(
         "sweep": {"space": space, **sweep},
     }
     path = folder / f"{tmp_path.name}.yaml"
-    path.write_text(yaml.safe_dump(experiment))
+    path.write_text(yaml.safe_dump(experiment, sort_keys=False))
     return Command(path, "--storage-path", tmp_path / "runs", *arguments, cwd=tmp_path, **ADDRESS)
 
 
