@@ -121,6 +121,7 @@ def in_a_later_epoch(command: Command, storage: Path) -> None:
     assert command.process.poll() is None, command.wait() or command.err
 
 
+@pytest.mark.timeout(400)  # three commands
 def test_a_run_is_interrupted_resumed_killed_and_resumed(tmp_path: Path) -> None:
     """Ctrl-C saves a checkpoint; a driver that is killed leaves no role; each time the run goes on where it was."""
     storage = tmp_path / "runs"
