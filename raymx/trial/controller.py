@@ -60,7 +60,7 @@ class Controller:
         self._experiment = self._sized = experiment  # ``_sized``: as the generation that runs has it
         self._roles, self._mailbox, self._trial_id, self._location = roles, mailbox, trial_id, location
         self._is_of_sweep = is_of_sweep
-        self._progress, self._speedometer = Progress(mailbox, trial_id), Speedometer()
+        self._progress, self._speedometer = Progress(mailbox, trial_id, self.checkpoints), Speedometer()
         self._stopping = False
         self._watched_at = 0.0
         self._requests: Requests  # of the generation that runs
@@ -283,8 +283,8 @@ class Controller:
     def _take_snapshot(self) -> None:
         """A checkpoint of where all loops wait now, in memory."""
         batch = self._sized.training.global_batch_size
-        saved = self.checkpoints.take(self._generation, self._requests, batch)
-        self._progress.saved, self._progress.history = (saved.epoch, saved.step), self._progress.history.saved()
+        self.checkpoints.take(self._generation, self._requests, batch)
+        self._progress.history = self._progress.history.saved()
 
     # What Tune asks
 

@@ -8,33 +8,34 @@ from dataclasses import asdict
 from typing import Any
 
 from raymx.cluster.failure_policy import Failure, History
+from raymx.trial.checkpoints import TrialCheckpoints
 from raymx.trial.mailbox import Mailbox
 
 
 class Progress:
     """Warnings, notes, the failures so far and where the trial is.
 
-    ``history`` and ``saved`` (epoch and step of the newest checkpoint) are posted with whatever is posted next.
+    ``history``, and the epoch and step of the newest checkpoint, are posted with whatever is posted next.
     """
 
-    def __init__(self, mailbox: Mailbox, trial_id: str) -> None:
+    def __init__(self, mailbox: Mailbox, trial_id: str, checkpoints: TrialCheckpoints) -> None:
         """A trial whose process had died goes on with its notes, and with the count of its failures."""
-        self._mailbox, self._trial_id = mailbox, trial_id
+        self._mailbox, self._trial_id, self._checkpoints = mailbox, trial_id, checkpoints
         before = mailbox.read(trial_id)
         self._notes: list[str] = before.get("notes", [])
         self._warnings: list[str] = []
         self.history = history_of(before)
-        self.saved: tuple[int, int] | None = None
 
     def post(self, phase: str, progress: Mapping[str, Any] | None = None) -> None:
         """``phase``: waiting, forming, training or leaving."""
+        saved = self._checkpoints.saved
         content = {
             "phase": phase,
             "warnings": self._warnings,
             "notes": self._notes,
             "history": asdict(self.history),
             **(progress or {}),
-            "saved": self.saved,
+            "saved": [saved.epoch, saved.step] if saved else None,
         }
         self._mailbox.post(self._trial_id, content)
 
