@@ -20,7 +20,9 @@ ROLES = ("ray::Worker", "ray::Server", "ray::KVScheduler", "ray::Trial")
 class Command:
     """One ``python -m raymx.run``, and every process that it leads to, known by a mark in their environment."""
 
-    def __init__(self, *arguments: object, cwd: Path, **environment: str) -> None:
+    def __init__(self, *arguments: object, cwd: Path, standby: bool = False, **environment: str) -> None:
+        if not standby and "--resume" not in arguments:  # processes that nothing here waits for
+            arguments = (*arguments, "--set", "resources.standby=false")
         self._mark = f"RAYMX_TEST={uuid.uuid4().hex}"
         name, value = self._mark.split("=")
         clean = {key: text for key, text in os.environ.items() if not key.startswith("RAY")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from by_hand import TrialByHand
 from conftest import TESTS
 from factories import IMAGES, make_experiment, part_of_the_images
 
+from raymx.checkpoint import files
 from raymx.checkpoint.files import Saved
 from raymx.experiment.loading import ExperimentConfig
 
@@ -73,18 +73,20 @@ def one_worker(trial: TrialByHand, records: Path, tmp_path_factory: pytest.TempP
     return weights_after(trial, experiment(records, 1, 1, True), tmp_path_factory.mktemp("one"))
 
 
-# From one worker on: each next generation has warm processes, and fresh ones where it has more roles.
+# Each next generation has warm processes, and fresh ones where it has more roles: in this order few are started.
 @pytest.mark.parametrize(
-    ("workers", "servers", "update_on_kvstore"),
+    ("workers", "servers", "update_on_kvstore", "scale"),
     [
-        (2, 1, True),
-        (3, 1, True),
-        (2, 2, True),
-        (3, 2, True),
-        (1, 1, False),
-        (2, 1, False),
-        (3, 1, False),
-        (3, 2, False),
+        (1, 1, False, "auto"),
+        (2, 1, True, "auto"),
+        (2, 1, False, "auto"),
+        (3, 1, True, "auto"),
+        (3, 1, False, "auto"),
+        (3, 1, "auto", "dynamic"),
+        (3, 2, True, "auto"),
+        (3, 2, False, "auto"),
+        (2, 2, True, "auto"),
+        (2, 2, "auto", 128),
     ],
 )
 def test_same_weights(
@@ -94,24 +96,12 @@ def test_same_weights(
     tmp_path: Path,
     workers: int,
     servers: int,
-    update_on_kvstore: bool,
-) -> None:
-    assert_same(weights_after(trial, experiment(records, workers, servers, update_on_kvstore), tmp_path), one_worker)
-
-
-@pytest.mark.parametrize(("workers", "servers", "scale"), [(2, 2, 128), (3, 1, "dynamic")])
-def test_same_weights_with_a_loss_scale(
-    trial: TrialByHand,
-    records: Path,
-    one_worker: dict[str, np.ndarray],
-    tmp_path: Path,
-    workers: int,
-    servers: int,
+    update_on_kvstore: bool | str,
     scale: Any,
 ) -> None:
     """What the loss is multiplied by, the update divides by; workers that agree about each step take all of them."""
-    scaled = experiment(records, workers, servers, "auto", precision={"loss_scale": scale})
-    assert_same(weights_after(trial, scaled, tmp_path), one_worker)
+    found = experiment(records, workers, servers, update_on_kvstore, precision={"loss_scale": scale})
+    assert_same(weights_after(trial, found, tmp_path), one_worker)
 
 
 def assert_same(found: dict[str, np.ndarray], one_worker: dict[str, np.ndarray]) -> None:
@@ -119,28 +109,6 @@ def assert_same(found: dict[str, np.ndarray], one_worker: dict[str, np.ndarray])
     for name, expected in one_worker.items():
         assert np.abs(expected).max() > 0
         np.testing.assert_allclose(found[name], expected, atol=1e-5, rtol=0, err_msg=name)
-
-
-def shrunk_and_grown(
-    trial: TrialByHand, records: Path, folder: Path, change: Callable[[Saved], Saved], optimizer: dict[str, Any]
-) -> dict[str, np.ndarray]:
-    """Weights after 4 workers on 2 servers, then within an epoch 1 worker on 1, then 3 on 1.
-
-    ``change`` is made to each checkpoint in between.
-    """
-    from raymx.checkpoint import files
-
-    def sized(workers: int, servers: int) -> Any:
-        return experiment(records, workers, servers, epochs=3, **optimizer)
-
-    trial.begin(sized(4, 2)).step()
-    files.write(str(folder / "first"), change(trial.save(folder / "4")))
-    trial.begin(sized(1, 1)).restore(folder / "first")
-    assert trial.stop_in_the_middle(lambda progress: progress.get("step", 0) >= 5)["num_workers"] == 1
-    files.write(str(folder / "second"), change(trial.save(folder / "1")))
-    trial.begin(sized(3, 1)).restore(folder / "second")
-    assert trial.run()[-1]["num_workers"] == 3
-    return parameters(trial.save(folder / "3"))
 
 
 def parameters(saved: Saved) -> dict[str, np.ndarray]:
@@ -161,12 +129,30 @@ def test_shrinking_and_growing_keeps_momentum_and_adams_counts(
     trial: TrialByHand, records: Path, tmp_path: Path, optimizer: dict[str, Any], forget: dict[str, Any]
 ) -> None:
     """4 -> 1 -> 3 workers and 2 -> 1 servers end where 1 worker does; not so when a part of the state is lost."""
-    trial.begin(experiment(records, 1, 1, epochs=3, **optimizer)).run()
-    undisturbed = parameters(trial.save(tmp_path / "undisturbed"))
 
-    def distance(change: Callable[[Saved], Saved], name: str) -> float:
-        found = shrunk_and_grown(trial, records, tmp_path / name, change, optimizer)
-        return max(float(np.abs(found[key] - expected).max()) for key, expected in undisturbed.items())
+    def sized(workers: int, servers: int) -> ExperimentConfig:
+        return experiment(records, workers, servers, epochs=3, **optimizer)
 
-    assert distance(lambda saved: saved, "kept") <= 1e-5
-    assert distance(lambda saved: replace(saved, optimizer=replace(saved.optimizer, **forget)), "forgotten") > 1e-3
+    def end(name: str) -> dict[str, np.ndarray]:
+        return parameters(trial.save(tmp_path / name))
+
+    trial.begin(sized(4, 2)).step()
+    four = trial.save(tmp_path / "four")
+    trial.begin(sized(1, 1)).restore(tmp_path / "four")
+    assert trial.stop_in_the_middle(lambda progress: progress.get("step", 0) >= 5)["num_workers"] == 1
+    trial.save(tmp_path / "middle")
+    trial.begin(sized(3, 1)).restore(tmp_path / "middle")
+    assert trial.run()[-1]["num_workers"] == 3
+    kept = end("kept")
+
+    trial.begin(sized(1, 1)).run()
+    undisturbed = end("undisturbed")
+    files.write(str(tmp_path / "less"), replace(four, optimizer=replace(four.optimizer, **forget)))
+    trial.begin(sized(1, 1)).restore(tmp_path / "less")
+    trial.run()
+    assert distance(kept, undisturbed) <= 1e-5
+    assert distance(end("forgotten"), undisturbed) > 1e-3
+
+
+def distance(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+    return max(float(np.abs(found[name] - array).max()) for name, array in expected.items())

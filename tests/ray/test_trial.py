@@ -204,13 +204,21 @@ def test_a_net_that_cannot_be_hybridized_trains_with_a_warning(trial: TrialByHan
     assert any("runs without hybridize" in text and reason in text for text in warnings), warnings
 
 
-@pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
-def test_stopped_anywhere_saves_that_place(trial: TrialByHand, tmp_path: Path, store: str) -> None:
+@pytest.mark.parametrize(
+    ("store", "steps"),
+    [
+        ("dist_sync", (1, 46)),
+        ("dist_async", (43,)),
+        pytest.param("dist_sync", (20, 43), marks=pytest.mark.long),
+        pytest.param("dist_async", (1, 20, 46), marks=pytest.mark.long),
+    ],
+)
+def test_stopped_anywhere_saves_that_place(
+    trial: TrialByHand, tmp_path: Path, store: str, steps: tuple[int, ...]
+) -> None:
     """Near an epoch's end too, where one loop may be past its last boundary and wait for a held one."""
-    experiment = make_default(
-        {"training.epochs": 20, "kvstore.type": store},
-    )
-    for number, step in enumerate((1, 20, 43, 46)):
+    experiment = make_default({"training.epochs": 20, "kvstore.type": store})
+    for number, step in enumerate(steps):
         trial.begin(experiment)
         row = trial.stop_in_the_middle(lambda progress, step=step: progress.get("step", 0) >= step)
         saved = trial.save(tmp_path / str(number))
