@@ -48,13 +48,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 SLOW = (
     "shared Ray",
-    *("test_sweeps", "test_run", "cluster of hosts", "test_submit", "test_notebooks", "data Ray", "test_chaos"),
+    *("three CPUs", "test_run", "cluster of hosts", "test_submit", "test_notebooks", "data Ray", "test_chaos"),
     *("test_elastic_runs", "test_doctor_command", "test_ray_up", "test_old_runs", "test_autoscaler_run", "test_hosts"),
 )
 _SHARED = {
     "trial": "shared Ray",
     "ray_cluster": "shared Ray",
     "data_ray": "data Ray",
+    "three_cpus": "three CPUs",
     "cluster_of_hosts": "cluster of hosts",
 }
 
@@ -171,6 +172,17 @@ def data_ray() -> None:
 def no_ray() -> None:
     """This process is connected to no Ray: the test starts one of its own."""
     shared.ray(0)
+
+
+@pytest.fixture(scope="session")
+def three_cpus() -> Iterator[dict[str, str]]:
+    """A node with room for one small trial, shared by commands: what these have in their environment to find it."""
+    shared.ray(0)
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
+    yield {"RAY_AUTH_MODE": "token", "RAY_ADDRESS": made.address}
+    made.shutdown()
 
 
 @pytest.fixture(scope="module")

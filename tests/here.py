@@ -21,6 +21,7 @@ from conftest import EXPERIMENTS, marked
 FASHION_MNIST = EXPERIMENTS / "fashion_mnist.yaml"
 ROLES = ("ray::Worker", "ray::Server", "ray::KVScheduler", "ray::Trial")
 SMALL = ["--num-workers", "1", "--kv-store", "local", "--set", "model.net=nets:mlp", "--set", "data.cpus=1"]
+SMALL += ["--set", "resources.standby=false"]  # processes that nothing here waits for
 
 
 class Here:

@@ -195,6 +195,7 @@ def test_an_elastic_run_goes_on_without_a_host_and_grows_when_it_is_back(
     assert {1, 2} <= {row["num_workers"] for row in run.rows()}
 
 
+@pytest.mark.long
 def test_a_run_of_two_workers_waits_until_the_host_is_back(hosts: list[Host], start: Callable[..., Run]) -> None:
     run = start(**{"model.net": "nets:mlp", "training.epochs": 10000, "checkpoint.every_steps": 10})
     run.until(r"epoch [2-9]/")

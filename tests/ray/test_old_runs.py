@@ -69,10 +69,10 @@ def test_their_nets_give_what_they_gave(folder: Path) -> None:
     assert hits.mean() == pytest.approx(best.metrics["validation_accuracy"], abs=1e-6)
 
 
-def test_a_single_run_is_resumed_to_its_end(folder: Path) -> None:
+def test_a_single_run_is_resumed_to_its_end(three_cpus: dict[str, str], folder: Path) -> None:
     run = run_of(folder, "single")
     before = rows(run)
-    command = Command("--resume", run, cwd=folder)
+    command = Command("--resume", run, cwd=folder, **three_cpus)
     assert command.wait() == 0, command.err
     assert "epoch 1/40" not in command.out
     found = rows(run)
@@ -82,10 +82,10 @@ def test_a_single_run_is_resumed_to_its_end(folder: Path) -> None:
     assert json.loads((run / "summary.json").read_text())["state"] == "finished"
 
 
-def test_a_sweep_is_resumed_to_its_end(folder: Path) -> None:
+def test_a_sweep_is_resumed_to_its_end(three_cpus: dict[str, str], folder: Path) -> None:
     run = run_of(folder, "sweep")
     before = records(run)
-    command = Command("--resume", run, cwd=folder)
+    command = Command("--resume", run, cwd=folder, **three_cpus)
     assert command.wait() == 0, command.err
     found = records(run)
     assert [one["ended"] for one in found[:2]] == [one["ended"] for one in before[:2]]  # they were not run again

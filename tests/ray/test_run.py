@@ -105,7 +105,7 @@ def load_in_gluon(parameters: str) -> None:
     assert net(mx.nd.zeros((1, 1, 28, 28))).shape == (1, 10)
 
 
-RUN = [FASHION_MNIST, "--num-epochs", 40, "--set", "data.train=data/fashion_mnist_val.rec"]
+RUN = [FASHION_MNIST, "--num-epochs", 24, "--set", "data.train=data/fashion_mnist_val.rec"]
 """Epochs of a second at most, and roles in processes of their own."""
 
 
@@ -133,7 +133,7 @@ def test_a_run_is_interrupted_resumed_killed_and_resumed(tmp_path: Path) -> None
     in_a_later_epoch(command, storage)
     command.process.kill()
     command.wait()
-    assert "epoch 1/40" not in command.out
+    assert "epoch 1/24" not in command.out
     wait_until(lambda: not command.left(*ROLES), 60, "the end of all roles")
     killed = max(row["epoch"] for row in rows(the_run(storage)))
     assert killed > stopped
@@ -141,9 +141,9 @@ def test_a_run_is_interrupted_resumed_killed_and_resumed(tmp_path: Path) -> None
     command = Command("--resume", the_run(storage), cwd=tmp_path)
     assert command.wait() == 0, command.err
     assert command.left() == []
-    assert "epoch 40/40" in command.out
-    assert "epoch 1/40" not in command.out
-    assert rows(the_run(storage))[-1]["epoch"] == 40
+    assert "epoch 40/24" in command.out
+    assert "epoch 1/24" not in command.out
+    assert rows(the_run(storage))[-1]["epoch"] == 24
 
 
 @pytest.mark.long
@@ -161,12 +161,12 @@ def stop(command: Command, number: signal.Signals, storage: Path) -> int:
     assert "stopping: saving a checkpoint" in command.out
     assert command.err == ""
     epoch = int(json.loads(checkpoints(storage)[-1].read_text())["epoch"])
-    assert 1 <= epoch < 40
+    assert 1 <= epoch < 24
     assert json.loads((the_run(storage) / "summary.json").read_text())["state"] == "interrupted"
     return epoch
 
 
-def test_an_exception_in_the_net(tmp_path: Path) -> None:
+def test_an_exception_in_the_net(three_cpus: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def net(classes):\n    raise ValueError('no such layer')\n")
     command = Command(FASHION_MNIST, "--storage-path", tmp_path / "runs", "--set", "model.net=own:net", cwd=tmp_path)
     assert command.wait() == 1  # refused at once: the module is not beside the experiment file
@@ -175,7 +175,7 @@ def test_an_exception_in_the_net(tmp_path: Path) -> None:
     experiment.write_text(
         FASHION_MNIST.read_text().replace("data/", f"{EXPERIMENTS}/data/").replace("nets:lenet", "own:net")
     )
-    command = Command(experiment, *ALONE, "--storage-path", tmp_path / "runs", cwd=tmp_path)
+    command = Command(experiment, *ALONE, "--storage-path", tmp_path / "runs", cwd=tmp_path, **three_cpus)
     assert command.wait() == 1
     errors = command.err.splitlines()
     assert errors[0].startswith("raymx: error: worker ")
@@ -223,8 +223,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_disk_is_one_message(small_disk: Path, tmp_path: Path) -> None:
-    command = Command(*RUN, *ALONE, "--storage-path", small_disk / "runs", cwd=tmp_path)
+def test_a_full_disk_is_one_message(three_cpus: dict[str, str], small_disk: Path, tmp_path: Path) -> None:
+    command = Command(*RUN, *ALONE, "--storage-path", small_disk / "runs", cwd=tmp_path, **three_cpus)
     assert command.wait() == 1
     assert command.err.startswith("raymx: error: ")
     assert "MB are free in" in command.err
@@ -243,6 +243,7 @@ def cluster(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     nodes.shutdown()
 
 
+@pytest.mark.long
 def test_on_a_cluster_of_two_nodes(cluster: str, tmp_path: Path) -> None:
     too_much = Command(
         FASHION_MNIST, "--address", cluster, "--num-workers", 9, "--dry-run", cwd=tmp_path, RAY_AUTH_MODE="token"

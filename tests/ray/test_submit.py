@@ -20,7 +20,7 @@ def test_the_run_outlives_its_client(here: Here) -> None:
     code = (
         f"import raymx, os, signal\n"
         f"exp = raymx.Experiment.from_yaml({str(FASHION_MNIST)!r}).override(\n"
-        f"    training={{'epochs': 2}}, resources={{'workers': 2}})\n"
+        f"    training={{'epochs': 2}}, resources={{'workers': 2, 'standby': False}})\n"
         f"print('id', raymx.submit(exp, storage_path={str(here.storage)!r}).id, flush=True)\n"
         f"os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -69,6 +69,13 @@ def test_stop_saves_and_leaves_nothing(here: Here) -> None:
     assert Path(view["summary"]["parameters"]).exists()
     assert "had ended before" in here.submit("stop", run_id).stdout
 
+
+@pytest.mark.long
+def test_a_stopped_run_is_resumed_as_another_job(here: Here) -> None:
+    run_id = here.submitted("--num-epochs", 500)
+    here.until(run_id, "view.rows >= 2")
+    here.submit("stop", run_id)
+    view = here.view(run_id)
     before = max(row["epoch"] for row in map(json.loads, results_file(view["path"]).read_text().splitlines()))
     again = here.submitted("--num-epochs", 500, "--resume", view["path"])
     more = here.until(again, f"view.trials and view.trials[0].epoch > {before} + 1")
@@ -146,7 +153,7 @@ def inverted(image, label, rng):
     return 255 - image
 
 exp = raymx.Experiment.from_yaml({str(FASHION_MNIST)!r}).override(
-    training={{"epochs": 1}}, resources={{"workers": 1}}, model={{"loss": loss}},
+    training={{"epochs": 1}}, resources={{"workers": 1, "standby": False}}, model={{"loss": loss}},
     data={{"cpus": 1, "transform": inverted, "validation_transform": inverted}})
 run = raymx.submit(exp.sweep({{"model.net": [small, large]}}), storage_path={str(here.storage)!r})
 view = run.wait(timeout_s=150)

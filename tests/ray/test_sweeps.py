@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +56,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster(no_ray: None) -> Iterator[None]:
+def cluster(three_cpus: dict[str, str]) -> None:
     """One node with room for one trial, for all sweeps but the example."""
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
-    ADDRESS.update(RAY_AUTH_MODE="token", RAY_ADDRESS=made.address)
-    yield
-    made.shutdown()
+    ADDRESS.update(three_cpus)
 
 
 ADDRESS: dict[str, str] = {}
@@ -291,6 +285,7 @@ def test_asha_stops_bad_trials_and_a_loss_that_is_nan(folder: Path, tmp_path: Pa
     assert "loss is NaN" in made.out
 
 
+@pytest.mark.long
 def test_pbt_clones_the_best_and_is_resumed(folder: Path, tmp_path: Path) -> None:
     """Interrupted in the middle, when some of its trials are paused."""
     run = interrupted(folder, tmp_path, grid(1e-4, 2e-4, 0.3), epochs=3, scheduler="pbt")
@@ -360,6 +355,7 @@ def test_a_search_library(folder: Path, tmp_path: Path) -> None:
     assert len({one["axes"]["training.base_lr"] for one in found}) == 4
 
 
+@pytest.mark.long
 def test_two_sweeps_on_one_cluster(folder: Path, tmp_path: Path) -> None:
     """The second one gets its turn before the first one ends, although there is room for one trial only."""
     space, both = {"training.base_lr": grid(0.1, 0.2)}, []
