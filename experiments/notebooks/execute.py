@@ -20,11 +20,13 @@ NOTEBOOKS = ("quickstart.ipynb", "sweep.ipynb")
 CELL_TIMEOUT_S = 300
 
 
-def execute(name: str, environment: Mapping[str, str] | None = None) -> Any:
-    """The notebook with its outputs, run in a kernel with these environment variables. Raises CellExecutionError."""
-    notebook = nbformat.read(FOLDER / name, as_version=4)
+def execute(name: str, environment: Mapping[str, str] | None = None, folder: Path = FOLDER) -> Any:
+    """The notebook of ``folder`` with its outputs, run there in a kernel with these environment variables. Raises
+    CellExecutionError.
+    """
+    notebook = nbformat.read(folder / name, as_version=4)
     client = NotebookClient(
-        notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+        notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
     return client.execute(env=dict(os.environ if environment is None else environment))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,29 @@ import execute
 KEPT_BYTES = 500_000
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The notebooks as they are, beside a smaller experiment: no standbys, and a sixth of the images."""
+    copy = tmp_path_factory.mktemp("experiments") / "copy"
+    shutil.copytree(EXPERIMENTS, copy)
+    text = (EXPERIMENTS / "fashion_mnist.yaml").read_text()
+    text = text.replace("resources: {", "resources: {standby: false, ").replace(
+        "fashion_mnist_train", "fashion_mnist_val"
+    )
+    (copy / "fashion_mnist.yaml").write_text(text.replace("global_batch_size: 128", "global_batch_size: 32"))
+    return copy / "notebooks"
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", execute.NOTEBOOKS)
-def test_every_cell_runs(here: Here, name: str) -> None:
+def test_every_cell_runs(here: Here, folder: Path, name: str) -> None:
     here.environment["HOME"] = str(here.storage)  # the notebooks leave their results in the default place
     outputs = {
-        cell.source: cell.outputs for cell in execute.execute(name, here.environment).cells if cell.cell_type == "code"
+        cell.source: cell.outputs
+        for cell in execute.execute(name, here.environment, folder).cells
+        if cell.cell_type == "code"
     }
     shown = [data for cell in outputs.values() for data in map(_data, cell)]
     cards = [data["text/html"] for data in shown if "fashion_mnist_" in data.get("text/html", "")]
