@@ -46,6 +46,16 @@ def push_fixed(ctx: Any) -> None:
         ctx.report({f"value_{i}": float(value) for i, value in enumerate(came_back)})
 
 
+def slowly(ctx: Any) -> None:
+    """Train for ever and leave the cores to others."""
+    weight = _parameter("weight", [0.0] * 4, ctx.devices)
+    trainer = ctx.trainer(_Net(weight=weight))
+    while True:
+        trainer.step()
+        ctx.report({"value": 1.0})
+        time.sleep(0.2)
+
+
 def rates(ctx: Any) -> None:
     """Five steps with gradient -1 on weights with multipliers of their own; then a rate by hand."""
     plain = _parameter("plain", [0.0], ctx.devices, wd_mult=0.0)

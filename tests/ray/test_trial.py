@@ -309,18 +309,13 @@ def test_killed_roles_are_replaced_and_nothing_else_changes(trial: TrialByHand) 
 
 
 def test_a_standby_takes_the_part_of_a_killed_role_and_another_is_started(trial: TrialByHand) -> None:
-    trial.begin(
-        make_default(
-            {"training.epochs": 1000, "resources.standby": True},
-            net="mlp",
-        )
-    )
-    first = step_until_all_stand_by(trial, 8)
+    trial.begin(with_loop("slowly", workers=1, resources={"workers": 1, "standby": True}))
+    first = step_until_all_stand_by(trial, 6)
     trial.kill("Server")
     trial.step()
     trial.step()
-    assert len(first & set(trial.roles())) == 4  # those that stood by: now they train
-    assert len(step_until_all_stand_by(trial, 8) - first) == 4
+    assert len(first & set(trial.roles())) == 3  # those that stood by: now they train
+    assert len(step_until_all_stand_by(trial, 6) - first) == 3
     trial.begin(with_loop("push_fixed")).step()
 
 
