@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -48,6 +49,10 @@ class Command:
     def left(self, *names: str) -> list[str]:
         """Processes that still run, by title; those that begin with ``names`` when there are any."""
         return list(marked(self._mark, *names).values())
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one of the processes whose title begins so."""
+        os.kill(min(marked(self._mark, name)), signal.SIGKILL)
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:

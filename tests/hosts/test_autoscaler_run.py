@@ -41,6 +41,7 @@ CLOUD = {  # Ray's own pretended one: nodes are processes of this host
 }
 
 
+@pytest.mark.long
 def test_a_run_makes_the_cluster_grow(tmp_path: Path) -> None:
     """The head cannot hold the default experiment; Ray's own pretended cloud has the node that can."""
     if reason := why_not():

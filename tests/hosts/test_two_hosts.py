@@ -169,6 +169,7 @@ def test_trains_over_tcp_between_the_addresses_of_both(hosts: list[Host], start:
     assert {(row["num_workers"], row["nodes"]) for row in run.rows()} == {(2, ",".join(host.address for host in hosts))}
 
 
+@pytest.mark.long
 def test_an_elastic_run_goes_on_without_a_host_and_grows_when_it_is_back(
     hosts: list[Host], start: Callable[..., Run]
 ) -> None:

@@ -134,6 +134,7 @@ def weights(folder: Path) -> dict[str, np.ndarray]:
     return {name: array.asnumpy() for name, array in mx.nd.load(str(newest / "net.params")).items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nodes", [2])
 def test_a_trial_and_a_node_are_lost(chaos: Chaos, nodes: int, tmp_path: Path) -> None:
     """Roles alone are killed in test_trial.py."""

@@ -140,6 +140,7 @@ def test_grows_and_shrinks_as_nodes_come_and_go(nodes: Nodes, trial: TrialByHand
     check(rows)
 
 
+@pytest.mark.long
 def test_two_elastic_runs_share_a_cluster(nodes: Nodes, trial: TrialByHand) -> None:
     """The first takes all there is; when the second comes, it gives back what the second needs at least."""
     added = nodes.add(6)

@@ -77,15 +77,15 @@ def one_worker(trial: TrialByHand, records: Path, tmp_path_factory: pytest.TempP
 @pytest.mark.parametrize(
     ("workers", "servers", "update_on_kvstore", "scale"),
     [
-        (1, 1, False, "auto"),
+        pytest.param(1, 1, False, "auto", marks=pytest.mark.long),
         (2, 1, True, "auto"),
         (2, 1, False, "auto"),
-        (3, 1, True, "auto"),
-        (3, 1, False, "auto"),
+        pytest.param(3, 1, True, "auto", marks=pytest.mark.long),
+        pytest.param(3, 1, False, "auto", marks=pytest.mark.long),
         (3, 1, "auto", "dynamic"),
         (3, 2, True, "auto"),
         (3, 2, False, "auto"),
-        (2, 2, True, "auto"),
+        pytest.param(2, 2, True, "auto", marks=pytest.mark.long),
         (2, 2, "auto", 128),
     ],
 )

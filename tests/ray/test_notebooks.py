@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", execute.NOTEBOOKS)
+@pytest.mark.parametrize("name", ["quickstart.ipynb", pytest.param("sweep.ipynb", marks=pytest.mark.long)])
 def test_every_cell_runs(here: Here, folder: Path, name: str) -> None:
     here.environment["HOME"] = str(here.storage)  # the notebooks leave their results in the default place
     outputs = {

@@ -49,10 +49,13 @@ def check(row: dict[str, Any], workers: int, asynchronous: bool = False) -> None
     assert row["train_loss"] > 0
 
 
-# All that want one server before all that want two: a server that is not wanted is ended.
-@pytest.mark.parametrize(
-    ("servers", "store", "compression"), [*itertools.product([1, 2], DIST, [{"type": "none"}, TWO_BIT])]
-)
+CELLS = [  # all that want one server before all that want two: a server that is not wanted is ended
+    pytest.param(servers, store, compression, marks=[pytest.mark.long] * ((servers == 1) is (compression is TWO_BIT)))
+    for servers, store, compression in itertools.product([1, 2], DIST, [{"type": "none"}, TWO_BIT])
+]
+
+
+@pytest.mark.parametrize(("servers", "store", "compression"), CELLS)
 def test_dist(trial: TrialByHand, records: Path, servers: int, store: str, compression: dict[str, Any]) -> None:
     row = trial.begin(experiment(records, type=store, servers=servers, compression=compression)).step()
     check(row, workers=2, asynchronous="async" in store)

@@ -15,8 +15,9 @@ from here import FASHION_MNIST, SMALL, Here
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_the_run_outlives_its_client(here: Here) -> None:
-    """With no cluster it starts one; the client is killed as soon as it has submitted."""
+@pytest.fixture(scope="module")
+def run_id(here: Here) -> str:
+    """A run of two epochs, on a cluster that is started for it; its client is killed as soon as it has submitted."""
     code = (
         f"import raymx, os, signal\n"
         f"exp = raymx.Experiment.from_yaml({str(FASHION_MNIST)!r}).override(\n"
@@ -28,8 +29,10 @@ def test_the_run_outlives_its_client(here: Here) -> None:
     out, err = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, err
     assert re.search(r"started Ray on this machine with \d+ logical CPUs; it stays until  \S+/ray stop", out)
-    run_id = re.findall(r"^id (\S+)", out, re.M)[0]
+    return re.findall(r"^id (\S+)", out, re.M)[0]
 
+
+def test_the_run_outlives_its_client(here: Here, run_id: str) -> None:
     code = f"""
 import raymx, numpy, json
 run = raymx.attach({run_id!r})
@@ -52,6 +55,23 @@ print(json.dumps([summary["best"], frame["epoch"].tolist(), frame["validation_ac
     assert all(Path(path).exists() for path in plots)
     assert "finished" in card
     assert not here.roles()
+
+
+def test_the_command_line(here: Here, run_id: str) -> None:
+    """Of a run that has ended."""
+    assert re.search(rf"^{run_id}  finished", here.submit("list").stdout, re.M)
+    assert "validation_accuracy" in here.submit("results", run_id).stdout
+    assert here.submit("results", run_id, "--csv").stdout.count("\n") == 3
+    said = here.submit("logs", run_id, "-f").stdout
+    assert said.count("epoch 2/2  train_loss") == 1
+    assert said.rstrip().splitlines()[-2].startswith("results ")
+
+    # When its cluster is gone:
+    code = (
+        f"import raymx; run = raymx.attach({str(here.storage / run_id)!r}, address='http://127.0.0.1:9')\n"
+        "print(run.state, len(run.results()))"
+    )
+    assert here.run(code).split() == ["finished", "2"]
 
 
 def test_stop_saves_and_leaves_nothing(here: Here) -> None:
@@ -87,25 +107,6 @@ def test_a_stopped_run_is_resumed_as_another_job(here: Here) -> None:
 def results_file(path: str) -> Path:
     (file,) = Path(path).glob("Trial_*/result.json")
     return file
-
-
-def test_the_command_line(here: Here) -> None:
-    done = here.submit(FASHION_MNIST, *SMALL, "--num-epochs", 1, "--storage-path", here.storage, "--follow")
-    assert done.returncode == 0, done.stderr
-    assert "epoch 1/1  train_loss" in done.stdout
-    assert done.stdout.rstrip().splitlines()[-2].startswith("results ")
-    run_id = re.findall(r"submitted (\S+)", done.stdout)[0]
-    assert re.search(rf"^{run_id}  finished", here.submit("list").stdout, re.M)
-    assert "validation_accuracy" in here.submit("results", run_id).stdout
-    assert here.submit("results", run_id, "--csv").stdout.count("\n") == 2
-    assert here.submit("logs", run_id, "-f").stdout.count("epoch 1/1") == 1
-
-    # When its cluster is gone:
-    code = (
-        f"import raymx; run = raymx.attach({str(here.storage / run_id)!r}, address='http://127.0.0.1:9')\n"
-        "print(run.state, len(run.results()))"
-    )
-    assert here.run(code).split() == ["finished", "1"]
 
 
 def test_a_run_that_fails(here: Here, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_an_error_of_the_optimizer_in_the_store_of_a_worker_ends_the_trial(trial
         trial.run()
 
 
-@pytest.mark.parametrize("store", ["dist_sync", "dist_sync_device"])
+@pytest.mark.parametrize("store", ["dist_sync", pytest.param("dist_sync_device", marks=pytest.mark.long)])
 def test_two_bit_gives_exact_values(trial: TrialByHand, store: str) -> None:
     """One worker pushes [.6, -.6, .3, -.01] three times at threshold 0.5; what is left is carried over."""
     trial.begin(
@@ -182,7 +182,7 @@ def test_the_default_loop_with_a_users_net_loss_and_metric(trial: TrialByHand) -
     assert row["train_loss"] > 0
 
 
-@pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
+@pytest.mark.parametrize("store", ["dist_sync", pytest.param("dist_async", marks=pytest.mark.long)])
 def test_weights_in_a_layout_of_onednns_own_reach_the_servers(trial: TrialByHand, store: str) -> None:
     """The net has run one image before its keys are made; each validation changes the layout again."""
     trial.begin(default_loop("convolution", store, epochs=2))

@@ -113,7 +113,9 @@ def test_a_run_in_wandbs_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert not (tmp_path / "wandb").exists()
 
 
-@pytest.mark.parametrize(("search", "package"), [("hyperopt", "hyperopt"), ("bohb", "hpbandster")])
+@pytest.mark.parametrize(
+    ("search", "package"), [("optuna", "optuna"), ("hyperopt", "hyperopt"), ("bohb", "hpbandster")]
+)
 def test_search_libraries(tmp_path: Path, ray_cluster: None, search: str, package: str) -> None:
     pytest.importorskip(package)
     experiment = make_experiment(
