@@ -180,7 +180,7 @@ def three_cpus() -> Iterator[dict[str, str]]:
     shared.ray(0)
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 3, "include_dashboard": False})
     yield {"RAY_AUTH_MODE": "token", "RAY_ADDRESS": made.address}
     made.shutdown()
 
