@@ -9,6 +9,7 @@ Ray is imported late: many commands of raymx's never need it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,6 +255,37 @@ def let_tasks_run_ahead(context: Any) -> None:
     """Have read tasks run to their end, however late their blocks are taken. Without: a task that waits keeps its CPU
     from a stream that is needed first; see what DataContext has against that."""
     context._max_num_blocks_in_streaming_gen_buffer = None
+
+
+@_uses(
+    "ray.data._internal.execution.streaming_executor:create_cluster_autoscaler",
+    "ray.data._internal.cluster_autoscaler.placement_group_cluster_autoscaler:PlacementGroupClusterAutoscaler",
+)
+@functools.cache
+def ask_for_no_nodes() -> None:
+    """Have Ray Data ask for no nodes for what runs in a placement group, which has them: it would start a process for
+    that. Without: leave it out, and that process takes some seconds of the first epoch's CPU time."""
+    from ray.data._internal.cluster_autoscaler.placement_group_cluster_autoscaler import PlacementGroupClusterAutoscaler
+    from ray.data._internal.execution import streaming_executor
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    rays_own = streaming_executor.create_cluster_autoscaler
+
+    def create(topology: Any, resource_manager: Any, data_context: Any, *, execution_id: str) -> Any:
+        both = data_context.scheduling_strategy, data_context.scheduling_strategy_large_args
+        if not all(isinstance(strategy, PlacementGroupSchedulingStrategy) for strategy in both):
+            return rays_own(topology, resource_manager, data_context, execution_id=execution_id)
+        return PlacementGroupClusterAutoscaler(execution_id, *both, autoscaling_coordinator=_NobodyToAsk())
+
+    streaming_executor.create_cluster_autoscaler = create
+
+
+class _NobodyToAsk:
+    """In place of Ray Data's process that asks for nodes."""
+
+    def request_resources(self, **_: Any) -> None: ...
+
+    def cancel_request(self) -> None: ...
 
 
 @_uses("ray.tune.trainable.trainable:_DICT_CHECKPOINT_FILE_NAME")

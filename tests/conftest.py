@@ -24,6 +24,7 @@ EXPERIMENTS = ROOT / "experiments"
 MARK = f"RAYMX_TEST={uuid.uuid4().hex}"
 """In the environment of all processes that this one starts; commands that a test starts have marks of their own."""
 os.environ.update([MARK.split("=")])
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # no processes before they are wanted
 
 
 def pytest_configure(config: pytest.Config) -> None:

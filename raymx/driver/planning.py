@@ -35,9 +35,10 @@ def cpus_here(experiment: ExperimentConfig) -> int:
 
 def soft_limit(cpus: int) -> dict[str, str]:
     """For its environment: Ray ends idle processes beyond one a CPU, and counts actors too, so that the data streams
-    would start theirs every epoch.
+    would start theirs every epoch. Nor does it start any before they are wanted: those of a run have an environment of
+    their own, and would not use them.
     """
-    return {"RAY_num_workers_soft_limit": str(4 * cpus)}
+    return {"RAY_num_workers_soft_limit": str(4 * cpus), "RAY_prestart_worker_first_driver": "0"}
 
 
 def nodes_to_plan_with() -> tuple[list[NodeResources], list[NodeResources], int]:

@@ -34,7 +34,7 @@ from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from raymx._ray import execution_callback, let_tasks_run_ahead
+from raymx._ray import ask_for_no_nodes, execution_callback, let_tasks_run_ahead
 from raymx.data.pipeline.batch import Batch
 from raymx.data.pipeline.decoding import (
     BadRecord,
@@ -260,6 +260,7 @@ def _quiet_context(num_cpus: float, strategy: PlacementGroupSchedulingStrategy |
         # A task that waits for its reader would keep its CPU from a stream that is needed first: tasks always run to
         # their end, and the limit below keeps new ones from starting.
         let_tasks_run_ahead(context)
+        ask_for_no_nodes()
         context.execution_options.preserve_order = True
         cpus = max(1.0, num_cpus)
         context.execution_options.resource_limits = ExecutionResources(
