@@ -145,6 +145,7 @@ def test_one_machine(tmp_path: Path) -> None:
         cluster.wait_for_silence()
 
 
+@pytest.mark.long
 def test_two_machines(tmp_path: Path) -> None:
     with launcher(tmp_path, 2, cpus=3) as cluster:
         cluster.ray("up", "-y", FILE)

@@ -147,6 +147,7 @@ def check_epochs(rows: list[dict[str, Any]]) -> None:
     assert {row["train_samples"] for row in rows} == {6000}
 
 
+@pytest.mark.long
 def test_trains_over_tcp_between_the_addresses_of_both(hosts: list[Host], start: Callable[..., Run]) -> None:
     run = start(**{"training.epochs": 4})
     run.until("epoch 1/4")

@@ -165,6 +165,7 @@ def test_two_elastic_runs_share_a_cluster(nodes: Nodes, trial: TrialByHand) -> N
     nodes.remove(added)
 
 
+@pytest.mark.long
 def test_waits_for_room_when_its_own_bundle_is_lost_and_goes_on(nodes: Nodes, trial: TrialByHand) -> None:
     """The only worker's node dies, and the server with it: the trial, on another node, waits for one more."""
     trial.begin(elastic(**{"resources.workers": 1}))  # it asks for no more room now

@@ -35,7 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["quickstart.ipynb", pytest.param("sweep.ipynb", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", execute.NOTEBOOKS)
 def test_every_cell_runs(here: Here, folder: Path, name: str) -> None:
     here.environment["HOME"] = str(here.storage)  # the notebooks leave their results in the default place
     outputs = {

@@ -82,6 +82,7 @@ def test_a_single_run_is_resumed_to_its_end(folder: Path) -> None:
     assert json.loads((run / "summary.json").read_text())["state"] == "finished"
 
 
+@pytest.mark.long
 def test_a_sweep_is_resumed_to_its_end(three_cpus: dict[str, str], folder: Path) -> None:
     run = run_of(folder, "sweep")
     before = records(run)

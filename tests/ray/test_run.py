@@ -175,11 +175,15 @@ def stop(command: Command, number: signal.Signals, storage: Path) -> int:
     return epoch
 
 
-def test_an_exception_in_the_net(three_cpus: dict[str, str], tmp_path: Path) -> None:
+def test_a_net_that_is_not_beside_the_experiment(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def net(classes):\n    raise ValueError('no such layer')\n")
     command = Command(FASHION_MNIST, "--storage-path", tmp_path / "runs", "--set", "model.net=own:net", cwd=tmp_path)
-    assert command.wait() == 1  # refused at once: the module is not beside the experiment file
+    assert command.wait() == 1
     assert "own" in command.err
+
+
+def test_an_exception_in_the_net(three_cpus: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def net(classes):\n    raise ValueError('no such layer')\n")
     experiment = tmp_path / "experiment.yaml"
     experiment.write_text(
         FASHION_MNIST.read_text().replace("data/", f"{EXPERIMENTS}/data/").replace("nets:lenet", "own:net")
@@ -212,9 +216,9 @@ def test_a_users_mistake_is_one_message(tmp_path: Path, arguments: list[str], me
     assert command.left() == []
 
 
-def test_a_storage_path_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_storage_path_that_cannot_be_written(three_cpus: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    command = Command(FASHION_MNIST, "--storage-path", tmp_path / "file" / "runs", cwd=tmp_path)
+    command = Command(FASHION_MNIST, "--storage-path", tmp_path / "file" / "runs", cwd=tmp_path, **three_cpus)
     assert command.wait() == 1
     assert command.err.startswith("raymx: error: --storage-path")
     assert command.left() == []
