@@ -102,14 +102,15 @@ def to_yaml(experiment: ExperimentConfig) -> str:
 
 
 def check_files(experiment: ExperimentConfig, known: str = "") -> None:
-    """Raise an ExperimentError that lists data files and ``module:name`` references that are not there.
+    """Raise an ExperimentError that lists data files and ``module:name`` references that are not there, or no such.
 
-    Looks at local files only and imports nothing. What is of the module ``known`` is there.
+    Looks at local files only, of data at the first bytes, and imports nothing. What is of module ``known`` is there.
     """
     data, problems = experiment.data, []
     for key, paths in (("data.train", data.train), ("data.validation", data.validation or ())):
         for path in (paths,) if isinstance(paths, str) else paths:
-            problems.append((key, path, data_problem(experiment.resolve(path))))
+            skips = data.on_bad_record == "skip"
+            problems.append((key, path, data_problem(experiment.resolve(path), skips=skips)))
     model, training = experiment.model, experiment.training
     for key, value in (
         ("model.net", model.net),
