@@ -128,7 +128,7 @@ def test_a_transform_may_make_classes_of_labels(tmp_path: Path, label: float) ->
 
 
 def test_a_label_outside_a_sample_is_met_when_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_look, "ALL_RECORDS", 1)
+    monkeypatch.setattr(first_look, "ALL_BYTES", 1)
     monkeypatch.setattr(first_look, "SAMPLE", 2)
     offsets = write(tmp_path / "train.rec", [0, 9, 1, 2])
     data = open_data(tmp_path)
@@ -141,7 +141,7 @@ def test_a_sample_has_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write(tmp_path / "train.rec", [0] * 10)
     records = RecordSet.open([tmp_path / "train.rec"])
     assert first_look.sample(records).tolist() == list(range(10))
-    monkeypatch.setattr(first_look, "SMALL_BYTES", 1)
+    monkeypatch.setattr(first_look, "ALL_BYTES", 1)
     monkeypatch.setattr(first_look, "SAMPLE", 4)
     assert first_look.sample(records).tolist() == [0, 3, 6, 9]
     monkeypatch.setattr(first_look, "URI_SAMPLE", 2)

@@ -23,9 +23,8 @@ from raymx.experiment.label_rules import LabelRange
 from raymx.experiment.schema import Data
 from raymx.storage import is_uri, open_reader
 
-ALL_RECORDS = 1 << 16  # sets of so many small records, and smaller ones, are looked at whole
-SMALL_BYTES = 4096  # of such a record: larger ones lie on a page of the disk each
-SAMPLE = 1024  # records of other sets; of those far away fewer, since each may take a request
+ALL_BYTES = 256 << 20  # sets up to this size are looked at whole: a second or two of a slow disk
+SAMPLE = 1024  # records of larger sets; of those far away fewer, since each may take a request
 URI_SAMPLE = 64
 
 Say = Callable[[str], None]
@@ -59,10 +58,8 @@ def look(records: RecordSet, split: str, data: Data, decoding: Decoding, say: Sa
 
 def sample(records: RecordSet) -> NDArray[np.int64]:
     """Numbers of the records to look at, int64 ascending: all, or some from all over the files."""
-    total = records.num_records
-    far = any(map(is_uri, records.paths))
-    small = total <= ALL_RECORDS and records.sizes.mean() <= SMALL_BYTES and not far
-    most = total if small else URI_SAMPLE if far else SAMPLE
+    total, far = records.num_records, any(map(is_uri, records.paths))
+    most = URI_SAMPLE if far else total if sum(records.file_bytes) <= ALL_BYTES else SAMPLE
     return np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
 
 
