@@ -23,6 +23,10 @@ class DataError(RaymxError):
     """A file of records is missing, damaged or not what the experiment says."""
 
 
+class TooManyBadRecords(DataError):
+    """More bad records than ``data.max_bad`` lets a run skip: to go on from a checkpoint would meet them again."""
+
+
 class KVStoreError(RaymxError):
     """A KVStore generation could not be formed, or one of its roles ended."""
 

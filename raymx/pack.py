@@ -18,6 +18,7 @@ from raymx.data.tools.encoding import COLORS, Images
 from raymx.data.tools.listing import EXTENSIONS, Listing, Split
 from raymx.data.tools.packing import Packed, pack_listing
 from raymx.errors import ExperimentError
+from raymx.text.words import some
 
 _COLOR_NUMBERS = {"1": "rgb", "0": "gray", "-1": "unchanged"}  # im2rec's
 
@@ -25,8 +26,8 @@ _DESCRIPTION = """\
 Pack images into RecordIO files (.rec, .idx, and a .lst of what is in them).
 
 SOURCE is one of
-  a folder of class folders   the label is the class's place among the sorted folder names, from 0; images are found in
-                              all folders below; PREFIX.classes.txt says which label is which class
+  a folder of class folders   the label is the class's place among the sorted folder names, from 0, or in --classes;
+                              images are found in all folders below; PREFIX.classes.txt says which label is which class
   a .lst file                 a line an image: index<TAB>label<TAB>path, or several labels, all with TABs between
 
 An EXIF orientation is applied, so that packed images are upright; --pass-through keeps each file's bytes, tag included.
@@ -62,6 +63,13 @@ def _add_source(group: argparse._ArgumentGroup) -> None:
         default=list(EXTENSIONS),
         type=_extension,
         help=f"endings of images in class folders (default: {' '.join(EXTENSIONS)})",
+    )
+    group.add_argument(
+        "--classes",
+        metavar="FILE",
+        type=Path,
+        help="names of the class folders in the order of their labels, a name a line, or another set's "
+        "PREFIX.classes.txt: gives several sets the same labels (default: the sorted folder names)",
     )
     group.add_argument("--label-width", metavar="N", type=_positive, help="refuse entries that have not N labels")
     group.add_argument(
@@ -204,7 +212,12 @@ def _listing(args: argparse.Namespace) -> Listing:
     if source.is_dir():
         if args.root:
             raise ExperimentError(f"--root is for .lst files, and {source} is a folder; leave it out")
-        listing = listings.from_folder(source, args.extensions)
+        classes = listings.read_classes(args.classes) if args.classes else None
+        listing = listings.from_folder(source, args.extensions, classes)
+    elif args.classes and source.is_file():
+        raise ExperimentError(
+            f"--classes is for class folders, and {source} is a list, with labels of its own; leave it out"
+        )
     elif source.suffix == ".lst" and source.is_file():
         listing = listings.from_list(source, args.root)
     else:
@@ -245,6 +258,8 @@ def _summary(args: argparse.Namespace, listing: Listing, packed: Packed, seconds
         yield f"{args.prefix}.classes.txt: {len(listing.classes)} classes"
     if empty := listing.empty_classes():
         yield f"class folders without images: {', '.join(empty)}"
+    if listing.twice:
+        yield f"packed with two labels, since they are linked: {some(listing.twice, 3)}; remove one of each"
     if listing.others:
         others = ", ".join(f"{count:,} {end or 'without ending'}" for end, count in sorted(listing.others.items()))
         yield f"not taken, for their endings: {others}; --extensions takes others"

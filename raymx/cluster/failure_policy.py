@@ -29,6 +29,8 @@ class Failure:
     text: str
     position: tuple[int, int] | None = None
     """(epoch, step) where the experiment's own code raised it; None when that is not known."""
+    certain: bool = False
+    """Whether the next generation would meet it again, whatever it does."""
 
     @property
     def first_line(self) -> str:
@@ -86,6 +88,8 @@ def _why_final(failure: Failure, history: History, max_failures: int) -> str:
     """Why a failure is the last one, or ""."""
     if failure.kind == "error" and not history.trained:
         return "it came before the first step"
+    if failure.certain:
+        return "it would come again"
     if history.repeated:
         return "the same error came twice in a row at the same place: it will not get better"
     if failure.kind in ("error", "stall") and history.errors > max_failures:

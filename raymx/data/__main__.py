@@ -71,16 +71,29 @@ def _count(text: str) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    reports = []
-    for path in expand(options.paths):
-        reports.append(_with_progress(path, not options.quick, options.workers))
-        if not options.json:
-            print("\n".join(reports[-1].lines()))
-    right = all(report.right for report in reports)
+    reports, missing = [], []
+    for given in options.paths:
+        try:
+            paths = expand([given])
+        except DataError as error:
+            missing.append(str(error))
+            continue
+        for path in paths:
+            try:
+                reports.append(_with_progress(path, not options.quick, options.workers))
+            except DataError as error:
+                missing.append(str(error))
+                continue
+            if not options.json:
+                print("\n".join(reports[-1].lines()))
+    right = not missing and all(report.right for report in reports)
     if options.json:
-        print(json.dumps({"right": right, "files": [report.to_dict() for report in reports]}, indent=2))
-    else:
-        print(_summary(reports))
+        files = [report.to_dict() for report in reports]
+        print(json.dumps({"right": right, "files": files, "missing": missing}, indent=2))
+    elif reports:
+        print(_summary(reports, len(missing)))
+    for problem in missing:
+        print(f"error: {problem}", file=sys.stderr)
     return 0 if right else 1
 
 
@@ -92,13 +105,14 @@ def _with_progress(path: str, decode: bool, workers: int) -> Report:
         return verify(path, decode, workers, lambda done, total: bar.update(task, completed=done, total=total))
 
 
-def _summary(reports: Sequence[Report]) -> str:
+def _summary(reports: Sequence[Report], missing: int) -> str:
     files = f"{len(reports)} file{'s' * (len(reports) != 1)}"
     total = sum(report.records for report in reports)
     broken = sum(len(report.tally.broken) for report in reports)
     stale = sum(report.index not in ("none", "right") for report in reports)
-    if broken or stale:
-        return f"NOT right: {broken:,} broken places and {stale} stale .idx; {files}, {total:,} whole records"
+    if broken or stale or missing:
+        gone = f", {missing} not read" if missing else ""
+        return f"NOT right: {broken:,} broken places and {stale} stale .idx{gone}; {files}, {total:,} whole records"
     return f"all right: {files}, {total:,} records"
 
 

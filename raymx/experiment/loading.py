@@ -19,12 +19,13 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from raymx.errors import ExperimentError
-from raymx.experiment import yaml_text
+from raymx.errors import DataError, ExperimentError
+from raymx.experiment import class_files, yaml_text
 from raymx.experiment.keys import NOT_A_KEY, allowed, choices, keys_of, section_among, section_of
 from raymx.experiment.references import data_problem, reference_problem
 from raymx.experiment.schema import ExperimentConfig
 from raymx.experiment.values import Section, show
+from raymx.storage import is_uri, local_matches
 from raymx.text.nearest import did_you_mean, nearest
 
 __all__ = ["FLAGS", "ExperimentConfig", "check_files", "load_experiment", "parse_experiment", "to_yaml"]
@@ -102,14 +103,15 @@ def to_yaml(experiment: ExperimentConfig) -> str:
 
 
 def check_files(experiment: ExperimentConfig, known: str = "") -> None:
-    """Raise an ExperimentError that lists data files and ``module:name`` references that are not there.
+    """Raise an ExperimentError that lists data files and ``module:name`` references that are not there, or no such.
 
-    Looks at local files only and imports nothing. What is of the module ``known`` is there.
+    Looks at local files only, of data at the first bytes, and imports nothing. What is of module ``known`` is there.
     """
     data, problems = experiment.data, []
     for key, paths in (("data.train", data.train), ("data.validation", data.validation or ())):
         for path in (paths,) if isinstance(paths, str) else paths:
-            problems.append((key, path, data_problem(experiment.resolve(path))))
+            skips = data.on_bad_record == "skip"
+            problems.append((key, path, data_problem(experiment.resolve(path), skips=skips)))
     model, training = experiment.model, experiment.training
     for key, value in (
         ("model.net", model.net),
@@ -123,8 +125,27 @@ def check_files(experiment: ExperimentConfig, known: str = "") -> None:
         if value and ":" in value and value.partition(":")[0] != known:
             problems.append((key, value, reference_problem(value, experiment.directory)))
     lines = [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
+    lines += _class_problems(experiment)
     if lines:
         raise ExperimentError("\n".join(lines))
+
+
+def _class_problems(experiment: ExperimentConfig) -> list[str]:
+    """Whether local files of training and validation number classes differently."""
+    data = experiment.data
+    given = {"train": data.train, "validation": data.validation or ()}
+    paths = {split: (value,) if isinstance(value, str) else value for split, value in given.items()}
+    places = {split: [experiment.resolve(path) for path in each] for split, each in paths.items()}
+    try:
+        class_files.check(
+            {
+                split: [file for path in each if not is_uri(path) for file in local_matches(path)]
+                for split, each in places.items()
+            }
+        )
+    except (DataError, OSError) as error:
+        return [str(error)]
+    return []
 
 
 def _read(file: Path) -> str:

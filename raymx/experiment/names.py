@@ -44,6 +44,9 @@ METRICS = {
 """Metrics, and what each says of a sample. To add one: a row here, and a function of its name in
 ``raymx.training.metrics``."""
 
+TAKE_A_CLASS = ("softmax_cross_entropy", "accuracy", "top5")
+"""Losses and metrics that take one label a record: the number of its class. The others take a label an output."""
+
 INITIALIZERS = {"xavier": "Xavier", "msra": "MSRAPrelu", "normal": "Normal", "uniform": "Uniform", "none": ""}
 """Initializers, and the class of ``mxnet.init`` that each is ("": the net's own). To add one: a row here."""
 

@@ -11,27 +11,49 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from raymx.storage import is_uri, local_matches, why_no_match
+from raymx.storage import (
+    HEAD_BYTES,
+    NO_RECORDS,
+    RECORDS_BEGIN,
+    is_uri,
+    kind_of,
+    local_matches,
+    placeholder_of,
+    why_no_match,
+)
 from raymx.text.nearest import did_you_mean, nearest
 
 
-def data_problem(path: str) -> str | None:
+def data_problem(path: str, *, skips: bool = False) -> str | None:
     """Why the records at ``path`` (an absolute file or folder, a glob pattern, or a URI) cannot be read.
 
-    A URI is looked at only when the run starts: perhaps the cluster alone may read it.
+    A URI is looked at only when the run starts: perhaps the cluster alone may read it. With ``skips``, files that are
+    damaged where they begin, and empty ones among others, are left to the run, which skips what is bad of them.
     """
     if is_uri(path):
         return None
     found = local_matches(path)
     if not found:
         return why_no_match(path)
-    return None if os.path.isdir(path) else next((problem for problem in map(_unreadable, found) if problem), None)
+    problems = (_file_problem(file, skips=skips, alone=len(found) == 1) for file in found)
+    return next((problem for problem in problems if problem), None)
 
 
-def _unreadable(path: str) -> str | None:
+def _file_problem(path: str, *, skips: bool, alone: bool) -> str | None:
     if not os.access(path, os.R_OK):
         return f"{path} may not be read by this user: change its permissions"
-    return f"{path} is empty" if os.path.getsize(path) == 0 else None
+    with open(path, "rb") as file:
+        head = file.read(HEAD_BYTES)
+    if not head:
+        return None if skips and not alone else f"{path} is empty"
+    if kind := kind_of(head):
+        return f"{path} is {NO_RECORDS}{kind}"
+    if skips or head.startswith(RECORDS_BEGIN):
+        return None
+    return (
+        f"{path} is no RecordIO file, or damaged: it begins with {head[:4].hex()}, not with {RECORDS_BEGIN.hex()}; "
+        "python -m raymx.pack makes record files of images"
+    )
 
 
 def reference_problem(reference: str, directory: str) -> str | None:
@@ -40,8 +62,11 @@ def reference_problem(reference: str, directory: str) -> str | None:
     source = _module_file(module, directory)
     if source is None:
         return None if _installed(module) else _no_module(module, directory)
+    text = source.read_bytes()
+    if kind := placeholder_of(text[:HEAD_BYTES]):
+        return f"{source} is no Python source, but {kind}"
     try:
-        tree = ast.parse(source.read_bytes(), filename=str(source))
+        tree = ast.parse(text, filename=str(source))
     except SyntaxError as error:
         return f"{source}, line {error.lineno}: {error.msg}"
     except ValueError as error:  # null bytes

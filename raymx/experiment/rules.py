@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raymx.errors import ExperimentError
-from raymx.experiment import store_types
+from raymx.experiment import names, store_types
+from raymx.experiment.label_rules import one_label_fix
 from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.lr_rules import LR_RULES
 from raymx.experiment.store_types import STORE_TYPES, StoreType
@@ -54,6 +55,7 @@ def problems(experiment: ExperimentConfig, *, gpus_available: int | None = None)
         _devices(experiment),
         _decay(experiment),
         _data(experiment),
+        _labels(experiment),
     )
     return [problem for rule in rules for problem in rule]
 
@@ -337,6 +339,25 @@ def _data(experiment: ExperimentConfig) -> Iterator[Problem]:
             "a transform of your own gets images of their stored size",
             "leave data.resize out",
         )
+
+
+def _labels(experiment: ExperimentConfig) -> Iterator[Problem]:
+    """What raymx's own loop cannot do with so many labels; ``auto`` is known once the records are opened."""
+    model, width = experiment.model, experiment.data.label_width
+    if experiment.training.loop != "default" or width == "auto":
+        return
+    for key, name in (("model.loss", model.loss), ("model.metric", model.metric)):
+        if name in names.TAKE_A_CLASS and width > 1:
+            reason = f"it takes one label, the number of the class, and data.label_width is {width}"
+            yield Problem(key, name, reason, one_label_fix(key))
+        of_raymx = name in names.LOSSES or name in names.METRICS
+        if of_raymx and name not in names.TAKE_A_CLASS and model.net in names.MODEL_ZOO and model.classes != width:
+            yield Problem(
+                key,
+                name,
+                f"it takes a label an output, and model.classes is {model.classes} where data.label_width is {width}",
+                "make them equal, or choose another one",
+            )
 
 
 # What works, but is worth a sentence.

@@ -152,9 +152,15 @@ class Data(Section):
     window_records: Count = 4096
     """Records in a window that is shuffled, of ``order: chunk``."""
     label_width: Annotated[Count | Literal["auto"], Field(description="a whole number, at least 1, or auto")] = 1
-    """Labels a record; ``auto`` is the most that any has, and fills others up with -1."""
+    """Labels a record; ``auto`` is the most that any with an image has, which is said, and fills others up with -1."""
     on_bad_record: Literal["fail", "skip"] = "fail"
-    """``skip`` leaves bad records out, counts them and says so."""
+    """A bad record is damaged, has no image, or a label that ``model.loss`` cannot use. ``skip`` leaves bad records
+    out, counts them and says so, up to ``max_bad``.
+    """
+    max_bad: Fraction = 0.01
+    """The most records that ``skip`` leaves out in an epoch, as a part of the training or the validation records: more
+    of them end the run with an error.
+    """
     resize: Annotated[Count | None, Field(description="pixels of the short side, or null")] = None
     """Pixels of the short side before the crop; ``null``, or too few: so that ``image_shape`` is just covered."""
     exif: Literal["ignore", "apply"] = "ignore"

@@ -13,6 +13,7 @@ already, as Tune gives one, or words of their own for what fails, uses a `Locati
 """
 
 from raymx.storage.finding import exists, expand, local_matches, why_no_match
+from raymx.storage.kinds import HEAD_BYTES, NO_RECORDS, RECORDS_BEGIN, kind_of, placeholder_of
 from raymx.storage.locations import FILE_ERRORS, Location, location, reason
 from raymx.storage.paths import child, errors_name, is_uri, with_suffix
 from raymx.storage.reading import (
@@ -29,6 +30,9 @@ from raymx.storage.writing import open_output, write_files
 
 __all__ = [
     "FILE_ERRORS",
+    "HEAD_BYTES",
+    "NO_RECORDS",
+    "RECORDS_BEGIN",
     "URI_THREADS",
     "Location",
     "Reader",
@@ -39,12 +43,14 @@ __all__ = [
     "expand",
     "folders_in",
     "is_uri",
+    "kind_of",
     "local_matches",
     "location",
     "map_ahead",
     "names_in",
     "open_output",
     "open_reader",
+    "placeholder_of",
     "reason",
     "text",
     "why_no_match",

@@ -17,6 +17,7 @@ from raymx.data.pipeline.order import Rows
 from raymx.data.pipeline.planning import Share
 from raymx.data.pipeline.worker_data import WorkerData
 from raymx.data.recordio.record_set import RecordSet
+from raymx.errors import TrainingError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.training.ahead import StepsAhead
@@ -33,12 +34,31 @@ class Part:
     labels: mx.nd.NDArray  # float32 (rows,) or (rows, label_width)
     weights: mx.nd.NDArray  # float32 (rows,): 1 a real record, 0 a row of padding or a bad record
     scale: mx.nd.NDArray  # float32 (rows,): the gradient of the loss of each row, see WorkerContext.train_batches
+    real_rows: tuple[int, ...] | None = None  # the rows with weight 1, where there are others
 
     @property
     def images(self) -> mx.nd.NDArray:
         """uint8 (rows, H, W, C), mirrored where the augmentation says so; or what a transform of the user's made."""
         images, *mirror = self.inputs
         return mx.nd.where(mirror[0], images.flip(axis=2), images) if mirror else images
+
+    def real(self, values: mx.nd.NDArray) -> mx.nd.NDArray:
+        """The rows of ``values`` (labels, outputs, losses; (rows, ...)) that are of real records, with no wait.
+
+        For whatever counts rows, such as ``mx.metric``: a batch may be filled up with rows that repeat records.
+        """
+        if self.real_rows is None:
+            return values
+        if not self.real_rows:
+            raise TrainingError("this part of a batch has no real row: look at batch.samples, or leave it out")
+        return mx.nd.take(values, mx.nd.array(self.real_rows, ctx=values.context, dtype="int32"))
+
+    def without_padding(self) -> Part | None:
+        """With the rows of real records alone; None where there is none."""
+        if self.real_rows is None or not self.real_rows:
+            return self if self.real_rows is None else None
+        inputs = tuple(self.real(values) for values in self.inputs)
+        return Part(inputs, self.real(self.labels), self.real(self.weights), self.real(self.scale))
 
 
 @dataclass(frozen=True)
@@ -89,11 +109,14 @@ class DeviceBatches:
             )
         position.epoch_done(epoch)
 
-    def validation(self) -> Iterator[DeviceBatch]:
-        """This worker's part of the validation records."""
+    def validation(self, *, padded: bool) -> Iterator[DeviceBatch]:
+        """This worker's part of the validation records; with ``padded`` in batches of one size."""
         for batch in self.data.validation():
             self.num_given += 1
-            yield self._on_devices(batch)
+            on_devices = self._on_devices(batch)
+            parts = [part for each in on_devices.parts if (part := each if padded else each.without_padding())]
+            if parts:
+                yield DeviceBatch(parts, on_devices.samples)
 
     def queued(self, losses: mx.nd.NDArray) -> None:
         """The losses of the step of the last batch, which need not be computed yet."""
@@ -143,8 +166,9 @@ class DeviceBatches:
         cuts = [np.array_split(array, len(self._devices)) for array in (batch.labels, batch.weights, scale, *images)]
         parts = []
         for i, device in enumerate(self._devices):
+            real_rows = None if cuts[1][i].all() else tuple(np.flatnonzero(cuts[1][i]).tolist())
             labels, weights, scales, *inputs = (_array(cut[i], device) for cut in cuts)
-            parts.append(Part(tuple(inputs), labels, weights, scales))
+            parts.append(Part(tuple(inputs), labels, weights, scales, real_rows))
         return DeviceBatch(parts=parts, samples=batch.real_local)
 
 

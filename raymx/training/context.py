@@ -136,7 +136,7 @@ class WorkerContext:
 
     @property
     def label_width(self) -> int:
-        """Labels a record; for ``data.label_width: auto`` the most that any has, fewer are filled up with -1."""
+        """Labels a record; for ``auto`` the most of one with an image, fewer are filled up with -1."""
         return self._batches.data.label_width
 
     @property
@@ -152,13 +152,18 @@ class WorkerContext:
         ``part.scale`` is what to give ``backward`` as the gradient of a loss a row: weight * B / (real records of this
         global batch), so that the sum of all workers' gradients, times the optimizer's 1/B, is the mean over the real
         records; bad ones that are skipped count as real there. In async it is weight * B / (this worker's usable
-        records). The loss scale is in it too, and the trainer divides by it.
+        records). The loss scale is in it too, and the trainer divides by it. All workers have as many batches, of one
+        size: an epoch's last one is filled up with rows of weight 0, which ``part.real`` leaves out.
         """
         return self._batches.train(epoch)
 
-    def validation_batches(self) -> Iterator[DeviceBatch]:
-        """This worker's part of the validation records, each once over all workers; padding has weight 0."""
-        return self._batches.validation()
+    def validation_batches(self, *, padded: bool = False) -> Iterator[DeviceBatch]:
+        """This worker's part of the validation records, each once over all workers, and no other row.
+
+        A worker may have a batch less than others. ``padded`` gives all of them as many batches, of one size, filled up
+        with rows whose ``part.weights`` are 0, as raymx's own loop takes them; ``part.real`` leaves those out.
+        """
+        return self._batches.validation(padded=padded)
 
     def show(self, losses: mx.nd.NDArray) -> None:
         """Once in a step: its losses, an NDArray of any shape, which need not be computed yet.
@@ -218,6 +223,7 @@ class WorkerContext:
                 "meter": figures,
                 "epoch": self._position.epoch,
                 "bad_records": self._batches.data.take_skipped(),
+                "records": self._batches.data.num_records,
                 "scaling": _scaling(self._trainer, self.rank == 0 or self.asynchronous),
                 "bytes": self._trainer.bytes_a_step() if self._trainer else (0, 0),
             }

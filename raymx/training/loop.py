@@ -51,7 +51,7 @@ def train_step(
 def validate(ctx: WorkerContext, net: gluon.Block, loss: nets.Loss, score: nets.Metric) -> Sums:
     """Loss and metric over this worker's part of the validation records."""
     sums = Sums()
-    for batch in ctx.validation_batches():
+    for batch in ctx.validation_batches(padded=True):
         for part in batch.parts:
             output = net(*part.inputs)
             sums.add(loss(output, part.labels), score(output, part.labels), part.weights)

@@ -32,7 +32,7 @@ from raymx.trial.checkpoints import TrialCheckpoints
 from raymx.trial.hold import Hold, behind
 from raymx.trial.mailbox import Mailbox
 from raymx.trial.progress import Progress, Speedometer
-from raymx.trial.requests import Requests
+from raymx.trial.requests import Requests, check_bad_records
 from raymx.trial.stalls import StallMonitor
 from raymx.trial.states import OVER, Failed, Finished, Forming, Holding, Paused, Recovering, Resizing, Running, State
 
@@ -237,6 +237,7 @@ class Controller:
 
         That is taken here and not when Tune asks: what fails here is mended here.
         """
+        check_bad_records(reports, self._experiment.data.max_bad)
         self._hold.release(time.monotonic())
         self._progress.warn(self._requests.refused())
         self._show()

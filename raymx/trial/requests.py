@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raymx.cluster.generation import Generation
-from raymx.errors import DataError, TrainingError
+from raymx.errors import DataError, TooManyBadRecords, TrainingError
 from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore import env
 from raymx.kvstore.state import Layout, OptimizerState, cut, join, rekey
@@ -96,3 +96,17 @@ def check_same_data(payloads: list[tuple[str, list[tuple[str, str]]]]) -> None:
                 f"({', '.join(names)}): copy the same files to every node, or name a folder that all nodes "
                 "share"
             )
+
+
+def check_bad_records(reports: list[dict[str, Any]], max_bad: float) -> None:
+    """Raise TooManyBadRecords when all workers together skipped more than this part of the records.
+
+    One that alone has met more raises that itself, in the middle of an epoch.
+    """
+    bad, records = sum(report["bad_records"] for report in reports), reports[0].get("records", 0)
+    if records and bad > max_bad * records:
+        raise TooManyBadRecords(
+            f"{bad:,} bad records of {records:,} were skipped since the last report, where data.max_bad {max_bad:g} "
+            f"allows {int(max_bad * records):,}; the warnings name the files: correct them (python -m raymx.data "
+            "verify), or raise data.max_bad"
+        )

@@ -462,6 +462,7 @@ def test_bad_records_are_skipped_counted_and_said(trial: TrialByHand, tmp_path: 
     data = {
         "train": write_records(tmp_path / "some.rec", bad=(3, 8)),
         "on_bad_record": "skip",
+        "max_bad": 0.2,
         "label_width": "auto",
         "augment": {"rand_mirror": True},
     }

@@ -16,6 +16,7 @@ from raymx.errors import ExperimentError
 from raymx.experiment import names
 from raymx.experiment.loading import ExperimentConfig, check_files, load_experiment, parse_experiment, to_yaml
 from raymx.experiment.schema import WorkerRange
+from raymx.storage import RECORDS_BEGIN
 
 MINIMAL = """
 name: tiny
@@ -353,7 +354,7 @@ def files_message(tmp_path: Path, **overrides: Any) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "a.rec").write_bytes(b"x")
+    (tmp_path / "a.rec").write_bytes(RECORDS_BEGIN)
     (tmp_path / "nets.py").write_text(
         "import os\nraise_me = 1 / 1\ndef lenet(classes): ...\nclass Other: ...\n"
         "if True:\n    def inner(): ...\n"

@@ -175,3 +175,86 @@ def test_contact_sheet(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert (sheet[80, 160 + 80] == 255).all()  # the broken one
     assert main(["show", str(path), "--picture", str(tmp_path / "sheet.nosuch")]) == 1
     assert "use .png or .jpg" in capsys.readouterr().err
+
+
+# ---- labels ----
+
+
+def labelled(path: Path, labels: list[float | list[float]], kind: str = ".png") -> Path:
+    with RecordIOWriter(path) as writer:
+        for number, label in enumerate(labels):
+            writer.write(pack(label, image(number, kind)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("labels", "lines"),
+    [
+        ([2, 34, 2, 5], ["labels        2 to 34; 3 different", "2 (2), 5 (1), 34 (1)", "4 runs of equal neighbours"]),
+        ([0, 0, 1, 1, 1], ["sorted, in 2 runs of equal neighbours: train with data.order global"]),
+        ([7, 7, 7], ["labels        7 to 7; 1 different", "all the same, in 1 run"]),
+        ([0, float("nan"), -1], ["labels        -1 to 0; 2 different; 1 not finite (NaN or infinite)"]),
+        ([[0, 4], [0.5, 9]], ["labels        0 to 9"]),
+        ([*range(7), 6, 0], ["most 0 (2), 6 (2), 1 (1); fewest 5 (1), 4 (1), 3 (1)"]),
+    ],
+)
+def test_verify_shows_labels(
+    tmp_path: Path, labels: list[float | list[float]], lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(labelled(tmp_path / "a.rec", labels))]) == 0
+    out = capsys.readouterr().out
+    for line in lines:
+        assert line in out
+
+
+def test_labels_as_json_do_not_depend_on_the_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = labelled(tmp_path / "a.rec", [1, 1, 1, 0, 0, [1, 2], 0, 3])
+    assert main(["verify", "--json", str(path)]) == 0
+    alone = json.loads(capsys.readouterr().out)["files"][0]["labels"]
+    assert alone == {
+        "low": 0, "high": 3, "not_finite": 0, "counts": {"0": 3, "1": 3, "3": 1}, "runs": 3, "order": "sorted"
+    }  # fmt: skip
+    for size in (1, 2, 3):
+        monkeypatch.setattr(verify_module, "_CHUNK", size)
+        main(["verify", "--json", str(path)])
+        assert json.loads(capsys.readouterr().out)["files"][0]["labels"] == alone
+
+
+def test_labels_of_which_no_two_are_equal_are_not_counted_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify_module, "COUNTED", 3)
+    main(["verify", str(labelled(tmp_path / "a.rec", [0.5, 1.5, 2.5, 3.5, 9.5]))])
+    out = capsys.readouterr().out
+    assert "labels        0.5 to 9.5\n" in out
+    assert "different" not in out
+
+
+def test_records_of_others_and_without_an_image_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RecordIOWriter(tmp_path / "a.rec") as writer:
+        writer.write(b"\x0a\x22\x0a\x06values\x12\x18" + bytes(70))
+        writer.write(pack([1, 2], b""))
+        writer.write(b"short")
+    for flags in ([], ["--quick"]):
+        assert main(["verify", *flags, str(tmp_path / "a.rec")]) == 1
+        out = capsys.readouterr().out
+        assert "byte 0: it is a protobuf record of Amazon SageMaker's" in out
+        assert "announces" not in out
+        assert "it has no image, only 2 labels" in out
+        assert "5 bytes, but the record header alone has 24" in out
+    main(["show", str(tmp_path / "a.rec")])
+    assert "it has no image, only 2 labels" in capsys.readouterr().out
+
+
+def test_verify_goes_on_after_a_path_that_is_missing(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = str(path.with_name("gone.rec"))
+    assert main(["verify", gone, str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert "6 in " in out
+    assert out.splitlines()[-1] == "NOT right: 0 broken places and 0 stale .idx, 1 not read; 1 file, 6 whole records"
+    assert err.startswith(f"error: {gone} does not exist")
+    assert main(["verify", "--json", gone, str(path)]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["right"], len(found["files"]), len(found["missing"])) == (False, 1, 1)

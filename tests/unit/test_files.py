@@ -11,7 +11,17 @@ import pytest
 
 from raymx.errors import DataError
 from raymx.experiment.references import data_problem
-from raymx.storage import exists, expand, is_uri, locations, map_ahead, open_output, open_reader, with_suffix
+from raymx.storage import (
+    RECORDS_BEGIN,
+    exists,
+    expand,
+    is_uri,
+    locations,
+    map_ahead,
+    open_output,
+    open_reader,
+    with_suffix,
+)
 
 Name = Callable[[object], str]
 
@@ -27,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     for file in ("b.rec", "a.rec", "a.idx", "notes.txt", "deep/c.rec", "deep/er/d.rec", "none/x.txt"):
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.encode())
+        path.write_bytes((RECORDS_BEGIN if file.endswith(".rec") else b"") + file.encode())
     return tmp_path
 
 

@@ -258,3 +258,52 @@ def test_a_position_goes_on_within_its_epoch_alone() -> None:
     assert (position.epoch, position.step, position.records) == (2, 0, 0)
     position.enter(5)
     assert (position.epoch, position.step, position.records) == (5, 0, 0)
+
+
+# ---- rows that only fill a batch up ----
+
+
+def test_what_counts_rows_sees_real_ones_alone(monkeypatch: pytest.MonkeyPatch, small: dict[str, object]) -> None:
+    """mx.metric knows no weights: 30 validation records in batches of 20, 235 to train with."""
+    counted: dict[str, int] = {}
+    shapes: set[int] = set()
+
+    def loop(ctx: WorkerContext) -> None:
+        ctx.trainer(ctx.build_net())
+        for epoch in ctx.epochs():
+            train, validation = mx.metric.Accuracy(), mx.metric.Accuracy()
+            for batch in ctx.train_batches(epoch):
+                for part in batch.parts:
+                    shapes.add(len(part.labels))
+                    train.update([part.real(part.labels)], [part.real(mx.nd.one_hot(part.labels, 10))])
+                ctx.report()
+            for batch in ctx.validation_batches():
+                for part in batch.parts:
+                    assert len(part.images) == len(part.labels) == len(part.scale)
+                    assert part.weights.asnumpy().all()
+                    validation.update([part.labels], [mx.nd.one_hot(part.labels, 10)])
+            counted.update(train=train.num_inst, validation=validation.num_inst)
+            padded = sum(len(part.labels) for batch in ctx.validation_batches(padded=True) for part in batch.parts)
+            counted["padded"] = padded
+            ctx.report({"train_accuracy": train.get()[1]})
+
+    overrides = {**small, "training.epochs": 1, "data.augment": {"rand_mirror": True}}
+    run = InProcess(monkeypatch, YAML, overrides, loop)
+    assert counted == {"train": 235, "validation": 30, "padded": 40}
+    assert len(shapes) == 1
+    assert run.rows == [{"train_accuracy": 1.0}]
+
+
+def test_parts_without_a_real_row_are_left_out(monkeypatch: pytest.MonkeyPatch, small: dict[str, object]) -> None:
+    seen: list[list[int]] = []
+
+    def loop(ctx: WorkerContext) -> None:
+        ctx.trainer(ctx.build_net())
+        for epoch in ctx.epochs():
+            list(ctx.train_batches(epoch))
+            seen.extend([len(part.labels) for part in batch.parts] for batch in ctx.validation_batches())
+            ctx.report({"x": 1.0})
+
+    overrides = {**small, "training.epochs": 1, "resources.cpu_devices_per_worker": 2}
+    InProcess(monkeypatch, YAML, overrides, loop)
+    assert seen == [[10, 10], [10]]

@@ -113,6 +113,52 @@ def test_a_link_to_a_folder_above_ends(photos: Path, tmp_path: Path) -> None:
     assert len(records(tmp_path / "all")) == 60
 
 
+@pytest.mark.parametrize("linked", ["folder", "folder inside", "file", "outside"])
+def test_links_that_make_an_image_of_two_classes_are_said(
+    photos: Path, tmp_path: Path, linked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if linked == "folder":
+        (photos / "fox").symlink_to(photos / "dog")
+    elif linked == "folder inside":
+        (photos / "cat" / "more").symlink_to(photos / "elk")
+    elif linked == "file":
+        (photos / "cat" / "x.png").symlink_to(photos / "dog" / "1.png")
+    else:
+        save(tmp_path / "elsewhere" / "1.png", picture())
+        for name in ("fox", "gnu"):
+            (photos / name).symlink_to(tmp_path / "elsewhere")
+    assert run(photos, tmp_path / "out") == 0
+    said = "".join(line for line in capsys.readouterr().out.splitlines() if "two labels" in line)
+    pair = {
+        "folder": "fox/0.png and dog/0.png are one file",
+        "folder inside": "elk/0.jpeg and cat/more/0.jpeg are one file",
+        "file": "dog/1.png and cat/x.png are one file",
+        "outside": "gnu/1.png and fox/1.png are one file",
+    }[linked]
+    assert pair in said
+
+
+def test_links_within_a_class_or_out_of_the_folder_are_fine(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "elsewhere" / "1.png", picture())
+    (photos / "fox").symlink_to(tmp_path / "elsewhere")
+    (photos / "dog" / "again").symlink_to(photos / "dog" / "old")
+    assert run(photos, tmp_path / "out") == 0
+    assert "two labels" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mark", ["\t", "\n", "\r"])
+def test_a_class_whose_name_breaks_the_file_of_classes_is_refused(
+    photos: Path, tmp_path: Path, mark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(photos / f"x{mark}y" / "1.jpg", picture())
+    assert run(photos, tmp_path / "out") == 1
+    error = capsys.readouterr().err
+    assert f"the class folder {f'x{mark}y'!r} has a TAB or line break in its name" in error
+    assert "rename it" in error
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -318,6 +364,15 @@ def test_pass_through_keeps_the_bytes(photos: Path, tmp_path: Path) -> None:
         assert record.image == (photos / line[2]).read_bytes()
 
 
+@pytest.mark.parametrize("kind", [".jpg", ".png"])
+def test_pass_through_packs_no_image_that_is_cut_short(photos: Path, tmp_path: Path, kind: str) -> None:
+    whole = cv2.imencode(kind, picture(200, 300))[1].tobytes()
+    (photos / "cat" / f"cut{kind}").write_bytes(whole[: len(whole) * 2 // 3])
+    assert run(photos, tmp_path / "out", "--pass-through") == 0
+    (skipped,) = (tmp_path / "out.skipped.txt").read_text().splitlines()
+    assert skipped.startswith(f"cat/cut{kind}\tthe image: the image cannot be decoded")
+
+
 @pytest.mark.skipif(not JPEGS.exists(), reason="needs the JPEG samples")
 def test_other_peoples_jpegs(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
@@ -332,7 +387,10 @@ def test_other_peoples_jpegs(tmp_path: Path) -> None:
         turned = images[f"a/hopper_orientation_{orientation}.jpg"].astype(int)
         assert np.abs(turned - upright).mean() < 12
     assert run(tmp_path / "in", tmp_path / "raw", "--pass-through") == 0
-    assert len(records(tmp_path / "raw")) == len(list(JPEGS.glob("*.jpg")))
+    assert [line.split("\t")[0] for line in (tmp_path / "raw.skipped.txt").read_text().splitlines()] == [
+        "a/truncated_jpeg.jpg"
+    ]
+    assert len(records(tmp_path / "raw")) == len(list(JPEGS.glob("*.jpg"))) - 1
 
 
 # ---- what is skipped

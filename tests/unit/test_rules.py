@@ -79,6 +79,10 @@ DYNAMIC = {"precision__loss_scale": "dynamic"}
         ({"training__decay": {"type": "cosine", "final_lr": 1.0}}, "training.decay.final_lr", "above training.base_lr"),
         ({"data__transform": "a:b", "data__augment": {"rand_mirror": True}}, "data.augment", "takes the place of all"),
         ({"data__transform": "a:b", "data__resize": 256}, "data.resize", "images of their stored size"),
+        ({"data__label_width": 4, "model__metric": "a:b"}, "model.loss", "it takes one label, the number of the class"),
+        ({"data__label_width": 4, "model__loss": "a:b"}, "model.metric", "it takes one label, the number of the class"),
+        ({"model__loss": "a:b", "model__metric": "mse"}, "model.metric", "model.classes is 10 where data.label_width"),
+        ({"model__loss": "l2", "model__metric": "a:b"}, "model.loss", "it takes a label an output"),
     ],
 )
 def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
@@ -120,6 +124,10 @@ def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
         DIST | {"training__optimizer": "groupadagrad", "kvstore__update_on_kvstore": False},
         {"resources__cpu_devices_per_worker": 2},
         {"data__transform": "a:b", "data__resize": 256, "data__validation": "c"},
+        {"data__label_width": 10, "model__loss": "l2", "model__metric": "mse"},
+        {"data__label_width": 4, "model__loss": "sigmoid_bce", "model__metric": "mse", "model__net": "a:net"},
+        {"data__label_width": 4, "training__loop": "a:loop"},
+        {"data__label_width": "auto"},  # known once the records are opened
     ],
 )
 def test_allowed(overrides: dict[str, Any]) -> None:

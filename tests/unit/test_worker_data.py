@@ -46,14 +46,20 @@ def write(folder: Path, counts: Sequence[int], bad: Sequence[int] = (), prefix: 
 
 
 def open_data(
-    folder: Path, share: Share, batch: int = 8, epochs: int = 3, open_stream: OpenStream = stream, **data: Any
+    folder: Path,
+    share: Share,
+    batch: int = 8,
+    epochs: int = 3,
+    open_stream: OpenStream = stream,
+    loop: str = "default",
+    **data: Any,
 ) -> WorkerData:
     experiment = parse_experiment(
         {
             "name": "x",
-            "model": {"net": "alexnet", "classes": 2},
-            "training": {"epochs": epochs, "global_batch_size": batch},
-            "data": {"train": "part*.rec", "image_shape": [1, 2, 2], "cache": "none", **data},
+            "model": {"net": "alexnet", "classes": 100},
+            "training": {"epochs": epochs, "global_batch_size": batch, "loop": loop},
+            "data": {"train": "part*.rec", "image_shape": [1, 2, 2], "cache": "none", "max_bad": 0.5, **data},
         },
         str(folder),
     )
@@ -333,12 +339,12 @@ def test_labels_of_different_widths_are_filled_up(tmp_path: Path) -> None:
     with RecordIOWriter(tmp_path / "part0.rec") as writer:
         for labels in ([1.0, 2.0], [3.0], [4.0, 5.0, 6.0]):
             writer.write(pack(labels, PNG))
-    data = open_data(tmp_path, Share(0, 1, 1), label_width="auto", order="none")
+    data = open_data(tmp_path, Share(0, 1, 1), label_width="auto", order="none", loop="a:loop")
     assert data.label_width == 3
     (batch,) = data.train(0, 0)
     assert batch.labels[:3].tolist() == [[1, 2, -1], [3, -1, -1], [4, 5, 6]]
     with pytest.raises(DataError, match=r"it has 1 labels; data\.label_width is 2"):
-        list(open_data(tmp_path, Share(0, 1, 1), label_width=2, order="none").train(0, 0))
+        list(open_data(tmp_path, Share(0, 1, 1), label_width=2, order="none", loop="a:loop").train(0, 0))
 
 
 def test_fingerprints_agree_on_equal_files_in_other_folders(tmp_path: Path) -> None:
@@ -451,7 +457,7 @@ from raymx.experiment.loading import parse_experiment
 from raymx.data.pipeline.planning import Share
 from raymx.data.pipeline.worker_data import WorkerData
 experiment = parse_experiment({{
-    "name": "x", "model": {{"net": "alexnet", "classes": 2}}, "training": {{"epochs": 1, "global_batch_size": 8}},
+    "name": "x", "model": {{"net": "alexnet", "classes": 100}}, "training": {{"epochs": 1, "global_batch_size": 8}},
     "data": {{"train": "part*.rec", "image_shape": [1, 2, 2]}}}}, {str(tmp_path)!r})
 next(WorkerData(experiment, Share(0, 1, 1), lambda *_: threading.Event().wait()).train(0, 0))
 print([name for name in ("ray", "mxnet", "pandas", "pyarrow") if name in sys.modules])

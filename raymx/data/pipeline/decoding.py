@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from raymx.data.pipeline.augment import generator
 from raymx.data.pipeline.image import Pixels, decode_full, decode_into
 from raymx.data.recordio.reading import read_payloads
-from raymx.data.recordio.record import unpack
+from raymx.data.recordio.record import Record, require_image, unpack
 from raymx.errors import DataError
+from raymx.experiment.label_rules import LabelRange
 from raymx.experiment.user_code import load_object
 from raymx.storage import Reader, is_uri, open_reader
 
@@ -51,6 +52,7 @@ class Decoding:
     transform: str | None = None  # module:function, looked for in `directory` first
     directory: str = ""
     floats: bool = False  # the transform gives float32 (C, H, W), and not uint8 (H, W, C)
+    label_range: LabelRange | None = None  # what labels may be, once the transform has changed them
 
     @property
     def image_dtype(self) -> np.dtype[Any]:
@@ -190,14 +192,32 @@ def _decode_row(
     if isinstance(payload, DataError):
         raise payload
     where = f"{location[0]}, record at byte {location[1]}"
-    content = unpack(payload, where)
-    out.labels[row] = _labels(content.label, decoding, where)
+    content, out.labels[row] = read_record(payload, where, decoding)
     pixels = decoding.pixels
     rng = generator(*seeds) if pixels.random or decoding.transform else None
     if decoding.transform is None:
         return decode_into(out.images[row], content.image, pixels, where, rng)
     _transform(out, row, content.image, rng, where, decoding)
+    _check_range(out.labels[row], decoding, where)
     return False
+
+
+def read_record(payload: bytes | memoryview, where: str, decoding: Decoding) -> tuple[Record, NDArray[np.float32]]:
+    """The record of a payload, and its labels as they go into a batch, or to the transform.
+
+    Raises DataError that names ``where`` for one that cannot be used, whatever its image is.
+    """
+    content = unpack(payload, where)
+    require_image(content, where)
+    labels = _labels(content.label, decoding, where)
+    if decoding.transform is None:
+        _check_range(labels, decoding, where)
+    return content, labels
+
+
+def _check_range(labels: NDArray[np.float32], decoding: Decoding, where: str) -> None:
+    if decoding.label_range is not None and (problem := decoding.label_range.problem(labels.tolist())):
+        raise DataError(f"{where}: {problem}")
 
 
 def _labels(labels: NDArray[np.float32], decoding: Decoding, where: str) -> NDArray[np.float32]:
@@ -292,7 +312,6 @@ def _call_transform(
 
 def gives_floats(payload: bytes, where: str, decoding: Decoding) -> bool:
     """Whether the experiment's transform makes float32 images, tried on one record."""
-    content = unpack(payload, where)
+    content, labels = read_record(payload, where, decoding)
     rng = generator(decoding.seed, 0, 0)
-    labels = _labels(content.label, decoding, where).copy()
-    return _call_transform(content.image, labels, rng, where, decoding)[0].dtype == np.float32
+    return _call_transform(content.image, labels.copy(), rng, where, decoding)[0].dtype == np.float32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 
 from raymx.data.pipeline.batch import Batch
 from raymx.data.recordio.record_set import RecordSet
@@ -26,6 +27,12 @@ class SkippedRecords:
         """What was found when a batch was decoded."""
         for record in batch.bad:
             self._reasons.setdefault(record.path, []).append(f"at byte {record.offset}: {record.reason}")
+
+    def noted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """``batches``, each of which is noted."""
+        for batch in batches:
+            self.note(batch)
+            yield batch
 
     def take(self) -> int:
         """How many there were since the last call; says so in the log, a line a file."""

@@ -9,6 +9,7 @@ No Ray and no mxnet, but for what a transform of the user's imports.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -16,10 +17,12 @@ from functools import cached_property
 import numpy as np
 
 from raymx.data.pipeline.decoding import Decoding, TransformFailed, gives_floats
+from raymx.data.pipeline.first_look import BadCount, Say, look
 from raymx.data.pipeline.image import Pixels
 from raymx.data.recordio.framing import read_payload
 from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
+from raymx.experiment import class_files, label_rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.storage import open_reader
 
@@ -27,9 +30,11 @@ from raymx.storage import open_reader
 class Splits:
     """``train`` and, where the experiment has them, ``validation`` records. Each is opened when first asked for."""
 
-    def __init__(self, experiment: ExperimentConfig, opened: Callable[[RecordSet], None]) -> None:
-        """``opened`` is told of each split once."""
-        self._experiment, self._when_opened = experiment, opened
+    def __init__(
+        self, experiment: ExperimentConfig, opened: Callable[[RecordSet], None], say: Say = lambda sentence: None
+    ) -> None:
+        """``opened`` is told of each split once, ``say`` in a sentence each what is worth one."""
+        self._experiment, self._when_opened, self._say = experiment, opened, say
         self._records: dict[str, RecordSet] = {}
         self._decodings: dict[str, Decoding] = {}
 
@@ -51,6 +56,11 @@ class Splits:
             self._records[split] = records
         return self._records[split]
 
+    @property
+    def num_opened(self) -> int:
+        """The records of the splits that were opened, damaged ones too."""
+        return sum(records.num_records + records.damaged for records in self._records.values())
+
     def fingerprint(self) -> list[tuple[str, str]]:
         """(file name, digest) of every file: equal wherever the data are. The folder may differ between nodes."""
         return [
@@ -61,9 +71,35 @@ class Splits:
 
     @cached_property
     def label_width(self) -> int:
-        """Labels a record: ``data.label_width``, or for ``auto`` the most that any record has."""
+        """Labels a record: ``data.label_width``, or for ``auto`` the most that any record with an image has.
+
+        Raises DataError where the experiment's loss or metric cannot take what ``auto`` comes to.
+        """
         width = self._experiment.data.label_width
-        return width if width != "auto" else max(1, *(self.records(split).max_label_width() for split in self.names))
+        if width != "auto":
+            return width
+        found: Counter[int] = Counter()
+        for split in self.names:
+            found.update(self.records(split).label_widths(with_image=True))
+        label_rules.check_widths(self._experiment, found)
+        most = max(found, default=1)
+        if found:
+            self._say(f"data.label_width auto is {most}: records have {label_rules.in_words(found)}")
+        return most
+
+    def check(self) -> None:
+        """Look at the records before the first step. Raises DataError for what cannot be used, and would end the run.
+
+        A loop of the user's may not use the validation records: what is wrong with those is met when they are read.
+        """
+        of_users = self._experiment.training.loop != "default"
+        for split in ["train"] if of_users else self.names:
+            look(self.records(split), split, self._experiment.data, self._decoding_but_floats(split), self._say)
+        class_files.check({split: self.records(split).paths for split in self._records})
+
+    def count_bad(self, split: str) -> BadCount:
+        """What is allowed of the bad records of a split."""
+        return BadCount(split, self.records(split), self._experiment.data.max_bad)
 
     @cached_property
     def floats(self) -> bool:
@@ -93,6 +129,7 @@ class Splits:
             skip_bad=data.on_bad_record == "skip",
             transform=data.transform if training else data.validation_transform,
             directory=self._experiment.directory,
+            label_range=label_rules.label_range(self._experiment, self.label_width),
         )
 
     def _try_transform(self, split: str) -> bool:

@@ -9,6 +9,7 @@ No Ray and no mxnet: ``open_stream(records, rows, decoding)`` gives the batches 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -21,6 +22,12 @@ from raymx.data.pipeline.splits import Splits
 from raymx.data.pipeline.worker_streams import OpenStream, WorkerStreams
 from raymx.experiment.loading import ExperimentConfig
 
+log = logging.getLogger(__name__)
+
+
+def _ignore(sentence: str) -> None:
+    """What one worker says is enough."""
+
 
 class WorkerData:
     """One worker's data for one generation."""
@@ -28,7 +35,7 @@ class WorkerData:
     def __init__(self, experiment: ExperimentConfig, share: Share, open_stream: OpenStream) -> None:
         self._experiment, self._share, self._open_stream = experiment, share, open_stream
         self._skipped = SkippedRecords(tells_damage=share.rank == 0)
-        self._splits = Splits(experiment, self._skipped.note_damage)
+        self._splits = Splits(experiment, self._skipped.note_damage, log.warning if share.rank == 0 else _ignore)
 
     # What there is
 
@@ -47,8 +54,13 @@ class WorkerData:
         return self._splits.floats
 
     @property
+    def num_records(self) -> int:
+        """Of all splits that were opened, damaged ones too: what bad records are a part of."""
+        return self._splits.num_opened
+
+    @property
     def plan(self) -> BatchPlan:
-        """Pure arithmetic over this generation's numbers. Raises DataError when the records cannot be had."""
+        """Pure arithmetic over this generation's numbers. Raises DataError when the records cannot be had or used."""
         return self._plan.batches
 
     def take_skipped(self) -> int:
@@ -65,9 +77,11 @@ class WorkerData:
         steps. Each batch tells the ``records_done`` after it, which is where the next begins.
         """
         record = first_step * self.plan.global_batch_size if first_record is None else first_record
-        for batch in self._train(epoch, record):
-            self._skipped.note(batch)
-            yield batch
+        yield from self._counted("train", self._train(epoch, record))
+
+    def _counted(self, split: str, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """``batches``, whose bad records are noted. Raises TooManyBadRecords."""
+        return self._splits.count_bad(split).watch(self._skipped.noted(batches))
 
     def _train(self, epoch: int, record: int) -> Iterator[Batch]:
         cache = self._cache.train
@@ -89,9 +103,8 @@ class WorkerData:
 
     def validation(self) -> Iterator[Batch]:
         """This worker's part of the validation records, each once over all workers; padding has weight 0."""
-        for batch in self._read_validation() if self._cache.validation is None else self._kept_validation():
-            self._skipped.note(batch)
-            yield batch
+        batches = self._read_validation() if self._cache.validation is None else self._kept_validation()
+        yield from self._counted("validation", batches)
         self._cache.fill()
 
     def _read_validation(self) -> Stream:
@@ -116,6 +129,7 @@ class WorkerData:
 
     @cached_property
     def _plan(self) -> WorkerPlan:
+        self._splits.check()
         return WorkerPlan(self._experiment, self._share, self._splits.records("train").num_records)
 
     @cached_property

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from raymx.errors import DataError
-from raymx.storage import Reader
+from raymx.storage import RECORDS_BEGIN, Reader
 
-MAGIC = 0xCED7230A
-MAGIC_BYTES = struct.pack("<I", MAGIC)
+MAGIC_BYTES = RECORDS_BEGIN
+MAGIC = int.from_bytes(MAGIC_BYTES, "little")  # 0xced7230a
 FRAME_HEADER = struct.Struct("<II")  # magic, (continuation flag << 29) | length
 LENGTH_BITS = 29
 MAX_FRAME_BYTES = (1 << LENGTH_BITS) - 1

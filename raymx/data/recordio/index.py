@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 from raymx.data.recordio.framing import DamagedRecord, record_end
 from raymx.data.recordio.scan import FileIndex, OnBad, scan
 from raymx.errors import DataError
-from raymx.storage import Reader, exists, is_uri, map_ahead, open_output, open_reader, with_suffix
+from raymx.storage import (
+    HEAD_BYTES,
+    Reader,
+    exists,
+    is_uri,
+    map_ahead,
+    open_output,
+    open_reader,
+    placeholder_of,
+    with_suffix,
+)
 
 __all__ = ["FIX", "FileIndex", "index_of", "index_path", "index_problem", "scan", "write_index"]
 
@@ -103,7 +113,8 @@ def _read_lines(path: str) -> _Lines:
         numbers = np.array(list(map(int, data.split())), np.int64)
         keys, offsets = numbers.reshape(len(lines), 2).T
     except (ValueError, OverflowError):
-        raise _Stale(_bad_line(lines)) from None
+        kind = placeholder_of(data[:HEAD_BYTES])
+        raise _Stale(f"it is {kind}" if kind else _bad_line(lines)) from None
     return keys, offsets
 
 

@@ -13,6 +13,7 @@ of a file, `index` knows ``.idx`` files, `reading` reads many records.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -42,7 +43,7 @@ from raymx.data.recordio.index import index_of, write_index
 from raymx.data.recordio.reading import iter_payloads, ranges, read_payloads
 from raymx.data.recordio.scan import FileIndex, Problem, scan
 from raymx.errors import DataError
-from raymx.storage import errors_name, open_output
+from raymx.storage import errors_name, kind_of, open_output
 
 __all__ = [
     "MAGIC",
@@ -59,6 +60,7 @@ __all__ = [
     "ranges",
     "read_payload",
     "read_payloads",
+    "require_image",
     "scan",
     "unpack",
     "write_index",
@@ -147,13 +149,37 @@ def pack(label: float | Sequence[float] | NDArray[Any], image: bytes, id: int = 
 def unpack(payload: bytes | memoryview, where: str = "record") -> Record:
     """Split a payload into header, labels and image bytes; the image of a memoryview is one too, not a copy.
 
-    Raises DataError, naming ``where``, when it is too short.
+    Raises DataError, naming ``where``, when it is too short, with what it is instead where that is known.
     """
     if len(payload) < HEADER.size:
-        raise DataError(f"{where}: {len(payload)} bytes, but the record header alone has {HEADER.size}")
+        reason = f"{len(payload)} bytes, but the record header alone has {HEADER.size}"
+        raise DataError(f"{where}: {_other_format(payload) or reason}")
     flag, label, record_id, id2 = HEADER.unpack_from(payload)
     start = HEADER.size + 4 * flag
     if len(payload) < start:
-        raise DataError(f"{where}: the header announces {flag} labels, but only {len(payload)} bytes are there")
+        reason = f"the header announces {flag} labels, but only {len(payload)} bytes are there"
+        raise DataError(f"{where}: {_other_format(payload) or reason}")
     labels = np.frombuffer(payload, "<f4", flag, HEADER.size) if flag else np.array([label])
     return Record(flag, labels.astype(np.float32), record_id, id2, payload[start:])
+
+
+def require_image(record: Record, where: str) -> None:
+    """Raise a DataError that names ``where`` for a record that ends behind its labels."""
+    if not len(record.image):
+        count = f"{len(record.label)} label{'s' * (len(record.label) != 1)}"
+        raise DataError(
+            f"{where}: it has no image, only {count}, as the identity records of face data do: leave such records out "
+            "of the file, or skip them (data.on_bad_record: skip, data.max_bad)"
+        )
+
+
+_SAGEMAKER = re.compile(rb"[\x0a\x12].{1,3}\x0a\x06values", re.DOTALL)  # protobuf: a map's entry of that key
+
+
+def _other_format(payload: bytes | memoryview) -> str | None:
+    """What a payload is that is not an image record of MXNet's, where that can be told."""
+    head = bytes(payload[:64])
+    known = "a protobuf record of Amazon SageMaker's" if _SAGEMAKER.match(head) else (kind_of(head) or "").split(":")[0]
+    if not known:
+        return None
+    return f"it is {known}, not a header, labels and an image as im2rec writes: python -m raymx.pack makes such records"

@@ -11,17 +11,18 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raymx.data.recordio.index import index_of
-from raymx.data.recordio.labels import label_widths
+from raymx.data.recordio.labels import Headers, headers, label_widths
 from raymx.data.recordio.scan import FileIndex, OnBad, Problem
 from raymx.errors import DataError
-from raymx.storage import expand, is_uri, map_ahead, open_reader
+from raymx.storage import NO_RECORDS, expand, is_uri, map_ahead, open_reader
 
 SAMPLE = 64  # records whose bytes tell one file from another of the same name
 SAMPLE_BYTES = 64  # of each: the frame's header, the record's header and the beginning of what follows
@@ -46,8 +47,9 @@ class RecordSet:
     def open(cls, paths: Sequence[str | os.PathLike[str]], on_bad_record: OnBad = "fail") -> RecordSet:
         """Index files, patterns, folders and URIs; see `raymx.storage.expand` for what they stand for.
 
-        Raises DataError for a file that is missing and, with ``"fail"``, for one that is damaged or empty; with
-        ``"skip"`` that is a problem, and only a set without any record is an error.
+        Raises DataError for a file that is missing or something else (a Git LFS pointer, a web page) and, with
+        ``"fail"``, for one that is damaged or empty; with ``"skip"`` that is a problem, and only a set without any
+        record is an error.
         """
         files = expand([os.fspath(path) for path in paths])
         if not files:
@@ -55,6 +57,9 @@ class RecordSet:
         indexes = list(_map_files(lambda path: index_of(path, on_bad_record), files, files))
         problems = [problem for index in indexes for problem in _problems(index)]
         empty = [index for index in indexes if not len(index)]
+        for path, problem in problems:
+            if problem.reason.startswith(NO_RECORDS):
+                raise DataError(f"{path} is {problem.reason}")
         if empty and (on_bad_record == "fail" or len(empty) == len(files)):
             raise DataError(f"{empty[0].path}: {_problems(empty[0])[0][1].reason}; a file needs one record or more")
         return cls._joined(indexes, tuple(problems))
@@ -92,14 +97,27 @@ class RecordSet:
         """
         return dict(zip(self.paths, _map_files(self._digest, range(len(self.paths)), self.paths), strict=True))
 
-    def label_widths(self) -> dict[int, int]:
+    @property
+    def damaged(self) -> int:
+        """How many records were lost where bytes were skipped: one a place at least, else as many as usual ones."""
+        lost = sum(self.file_bytes) - int(self.sizes.sum())
+        return max(len(self.problems), round(lost / max(1.0, float(self.sizes.mean())))) if self.problems else 0
+
+    def headers(self, ids: NDArray[np.int64]) -> Headers:
+        """What the headers of records say, by number, int64 (rows,) ascending. DataError when a file cannot be read."""
+        files, offsets, _ = self.locate(ids)
+        parts = [headers(self.paths[file], offsets[files == file]) for file in np.unique(files).tolist()]
+        return Headers(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Headers)))
+
+    def label_widths(self, *, with_image: bool = False) -> dict[int, int]:
         """How many records have how many labels, from a few bytes of each.
 
         Records that are damaged, or too short for the labels that they announce, are not counted: reading one is an
-        error of its own. Raises DataError when a file cannot be read.
+        error of its own. ``with_image``: nor are those without one. Raises DataError when a file cannot be read.
         """
         total: dict[int, int] = {}
-        for found in _map_files(self._widths, range(len(self.paths)), self.paths):
+        widths = partial(self._widths, with_image=with_image)
+        for found in _map_files(widths, range(len(self.paths)), self.paths):
             for width, count in found.items():
                 total[width] = total.get(width, 0) + count
         return dict(sorted(total.items()))
@@ -111,9 +129,9 @@ class RecordSet:
     def _file_records(self, file: int) -> slice:
         return slice(int(self.starts[file]), int(self.starts[file + 1]))
 
-    def _widths(self, file: int) -> dict[int, int]:
+    def _widths(self, file: int, with_image: bool) -> dict[int, int]:
         rows = self._file_records(file)
-        return label_widths(self.paths[file], self.offsets[rows], self.sizes[rows])
+        return label_widths(self.paths[file], self.offsets[rows], self.sizes[rows], with_image=with_image)
 
     def _digest(self, file: int) -> str:
         offsets, sizes = self.offsets[self._file_records(file)], self.sizes[self._file_records(file)]

@@ -28,9 +28,11 @@ from raymx.data.recordio.framing import (
     MAX_FRAME_BYTES,
     WHOLE,
     DamagedRecord,
+    damaged,
     record_end,
 )
 from raymx.data.recordio.load import BLOCK_BYTES, Load, open_load
+from raymx.storage import HEAD_BYTES, NO_RECORDS, kind_of
 
 OnBad = Literal["fail", "skip"]
 SEARCH_BYTES = 32 << 20  # how much of a file is searched at a time: bounds the memory
@@ -167,11 +169,11 @@ def _walk(
         try:
             end = record_end(load, start, path, file_bytes)
         except DamagedRecord as error:
-            bad, reason, resume = _damage(load, start, file_bytes, path, held, error)
+            bad, reason, resume = _damage(load, start, file_bytes, path, held, _named(load, error))
             if held is not None and (on_bad == "fail" or bad == start):
                 yield held
             if on_bad == "fail":
-                raise
+                raise _named(load, error) from None
             problems.append(Problem(bad, f"{reason}; {resume - bad} bytes were skipped"))
             held, start = None, resume
             continue
@@ -180,6 +182,12 @@ def _walk(
         held, start = (start, end), end
     if held is not None:
         yield held
+
+
+def _named(load: Load, error: DamagedRecord) -> DamagedRecord:
+    """The error, or at the beginning of a file of a known other kind one that names it."""
+    kind = kind_of(bytes(load(0, HEAD_BYTES))) if error.offset == 0 else None
+    return damaged(error.path, 0, NO_RECORDS + kind) if kind else error
 
 
 def _damage(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,7 +13,8 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from raymx.errors import ExperimentError
+from raymx.data.pipeline.image import probe
+from raymx.errors import DataError, ExperimentError
 
 QUALITY = {".jpg": (1, 100, 95), ".png": (0, 9, 3)}  # lowest, highest, default; for PNG it is the compression
 COLORS = {"rgb": cv2.IMREAD_COLOR, "gray": cv2.IMREAD_GRAYSCALE, "unchanged": cv2.IMREAD_ANYCOLOR}
@@ -23,7 +23,7 @@ _REDUCED = {
     "rgb": {8: cv2.IMREAD_REDUCED_COLOR_8, 4: cv2.IMREAD_REDUCED_COLOR_4, 2: cv2.IMREAD_REDUCED_COLOR_2},
     "gray": {8: cv2.IMREAD_REDUCED_GRAYSCALE_8, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4, 2: cv2.IMREAD_REDUCED_GRAYSCALE_2},
 }
-_JPEG_START, _PNG_START = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+_JPEG_START = b"\xff\xd8\xff"
 
 Pixels = NDArray[Any]  # (H, W), (H, W, 3) BGR or (H, W, 4) BGRA, as OpenCV has them
 Result: TypeAlias = bytes | str  # an image file, or why there is none
@@ -67,7 +67,7 @@ def encode_file(path: str, options: Images) -> Result:
     try:
         data = _read(path)
         if options.pass_through:
-            _check_header(data)
+            probe(data, "the image")  # as a run decodes it: what is cut short shows only then
             return data
         return encoded(_fit(_decode(data, options), options), options)
     except OSError as error:
@@ -76,7 +76,7 @@ def encode_file(path: str, options: Images) -> Result:
         return "too large for the memory"
     except cv2.error as error:
         return f"cannot be decoded or encoded ({error.err})"
-    except ValueError as error:
+    except (ValueError, DataError) as error:
         return str(error)
 
 
@@ -133,15 +133,3 @@ def encoded(pixels: Pixels, options: Images) -> bytes:
     quality = QUALITY[options.encoding][2] if options.quality is None else options.quality
     key = cv2.IMWRITE_JPEG_QUALITY if options.encoding == ".jpg" else cv2.IMWRITE_PNG_COMPRESSION
     return bytes(cv2.imencode(options.encoding, pixels, [key, quality])[1])
-
-
-def _check_header(data: bytes) -> None:
-    """Raise a ValueError for what does not begin as an image does. JPEG and PNG are not decoded for that."""
-    if data.startswith(_JPEG_START):
-        with suppress(ValueError):
-            simplejpeg.decode_jpeg_header(data)
-            return
-    if data.startswith(_PNG_START) and len(data) > 33 and min(struct.unpack_from(">II", data, 16)) > 0:
-        return
-    if cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE) is None:
-        raise ValueError("damaged, or not of a format that OpenCV reads")

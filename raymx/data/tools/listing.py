@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 
 from raymx.errors import DataError, ExperimentError
+from raymx.storage import HEAD_BYTES, placeholder_of
+from raymx.text.words import some
 
 EXTENSIONS = (".jpeg", ".jpg", ".png")
 MAX_LABEL = 3.4028234663852886e38  # of float32
@@ -49,6 +51,7 @@ class Listing:
     skipped: list[Skipped] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)  # names by label; none for a .lst file
     others: Counter[str] = field(default_factory=Counter)  # files that were not taken, by extension
+    twice: list[str] = field(default_factory=list)  # what is an image of two classes, in words
 
     def empty_classes(self) -> list[str]:
         """Names of the class folders that hold no image."""
@@ -56,24 +59,88 @@ class Listing:
         return [name for label, name in enumerate(self.classes) if label not in used]
 
 
-def from_folder(source: Path, extensions: Sequence[str] = EXTENSIONS) -> Listing:
-    """All images below ``source``/CLASS/, labelled with the class's number among the sorted folder names.
+def from_folder(source: Path, extensions: Sequence[str] = EXTENSIONS, classes: Sequence[str] | None = None) -> Listing:
+    """All images below ``source``/CLASS/, labelled with the class's number in ``classes``, or the sorted folder names.
 
-    Names that begin with a dot are not looked at. Raises DataError for a folder that cannot be read, or without
-    class folders or images.
+    Names that begin with a dot are not looked at. Raises DataError for a folder that cannot be read, without class
+    folders or images, or with one that ``classes`` has not or whose name has no place in a file of classes.
     """
     try:
         inside = sorted(item.name for item in source.iterdir() if not item.name.startswith("."))
     except OSError as error:
         raise _unreadable(source, error) from None
-    listing = Listing(source, source, [], classes=[name for name in inside if (source / name).is_dir()])
-    for label, name in enumerate(listing.classes):
+    folders = [name for name in inside if (source / name).is_dir()]
+    _check_classes(source, folders, classes)
+    listing = Listing(source, source, [], classes=list(folders if classes is None else classes))
+    for name in folders:
+        label = listing.classes.index(name)
         for path in _files(source, name):
             _take(listing, path, (float(label),), extensions)
+    listing.twice.extend(_of_two_classes(listing))
     beside = [name for name in inside if (source / name).is_file() and _extension(name) in extensions]
     _check_folder(listing, beside, extensions)
     listing.skipped.extend(Skipped(name, "it lies beside the class folders, so it has no label") for name in beside)
     return listing
+
+
+def _check_classes(source: Path, folders: Sequence[str], classes: Sequence[str] | None) -> None:
+    for name in folders:
+        if any(mark in name for mark in "\t\r\n"):
+            raise DataError(
+                f"{source}: the class folder {name!r} has a TAB or line break in its name, which has no place in "
+                "PREFIX.classes.txt: rename it"
+            )
+    unknown = [name for name in folders if classes is not None and name not in classes]
+    if unknown:
+        raise DataError(
+            f"{source}: the class folder{'s' * (len(unknown) != 1)} {some(unknown, 5)} "
+            f"{'is' if len(unknown) == 1 else 'are'} not among the {len(classes or ())} names of --classes: add "
+            "them at its end, so that the others keep their labels, or take the folders away"
+        )
+
+
+def read_classes(path: Path) -> list[str]:
+    """The names of a list of classes, a name a line, or of a PREFIX.classes.txt (label<TAB>name), in the labels' order.
+
+    Raises DataError for a list that cannot be read, is empty, has a name twice or labels that do not count from 0.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if kind := placeholder_of(content[:HEAD_BYTES]):
+        raise DataError(f"{path} is no list of classes, but {kind}")
+    lines = content.decode("utf-8-sig", errors="surrogateescape").split("\n")
+    names = [line.rstrip("\r") for line in lines if line.strip()]
+    if names and all("\t" in name for name in names):
+        labels, _, names = zip(*(name.partition("\t") for name in names), strict=True)  # type: ignore[assignment]
+        if list(labels) != [str(number) for number in range(len(names))]:
+            raise DataError(f"{path}: the labels {some(labels, 5)} do not count from 0, a line a class; correct it")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    odd = [name for name in names if "\t" in name or "\r" in name]
+    if not names or twice or odd:
+        reason = f"{twice[0]} is there twice" if twice else f"{odd[0]!r} has a TAB" if odd else "it has no name"
+        raise DataError(f"{path} is no list of classes: {reason}; give a name a line, in the order of their labels")
+    return list(names)
+
+
+def _of_two_classes(listing: Listing) -> Iterator[str]:
+    """What links make an image of two classes: a folder or a file, and the classes."""
+    owners: dict[str, tuple[float, str]] = {}
+    real_folders: dict[str, str] = {}
+    said: set[tuple[str, str]] = set()
+    for entry in listing.entries:
+        folder = os.path.dirname(os.path.join(listing.root, entry.path))
+        if folder not in real_folders:
+            real_folders[folder] = os.path.realpath(folder)
+        real = os.path.join(real_folders[folder], os.path.basename(entry.path))
+        if os.path.islink(real):
+            real = os.path.realpath(real)
+        label, path = owners.setdefault(real, (entry.labels[0], entry.path))
+        pair = (os.path.dirname(path), os.path.dirname(entry.path))
+        if label != entry.labels[0] and pair not in said:
+            said.add(pair)
+            yield f"{entry.path} and {path} are one file"
 
 
 def _files(source: Path, name: str) -> Iterator[str]:
@@ -133,6 +200,10 @@ def from_list(source: Path, root: Path | None = None) -> Listing:
     """
     listing = Listing(source, root or source.parent, [])
     try:
+        with source.open("rb") as head:
+            kind = placeholder_of(head.read(HEAD_BYTES))
+        if kind:
+            raise DataError(f"{source} is no list of images, but {kind}")
         with source.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():

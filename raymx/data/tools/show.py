@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raymx.data.pipeline.image import decode_full, probe
-from raymx.data.recordio.record import read_payload, unpack
+from raymx.data.recordio.record import read_payload, require_image, unpack
 from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
 from raymx.storage import open_output, open_reader
@@ -47,6 +47,7 @@ def _row(records: RecordSet, number: int, pictures: bool) -> Row:
     try:
         with open_reader(path) as reader:
             record = unpack(read_payload(reader, offset, path, size), where)
+        require_image(record, where)
         stored = probe(record.image, where)
         picture = decode_full(record.image, 3, where) if pictures else None
     except DataError as error:

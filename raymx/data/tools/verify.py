@@ -1,11 +1,12 @@
 """Look at every record of a file, and its image, and say what is there and what is broken.
 
 report = verify("train.rec", workers=4)
-report.broken, report.label_widths, report.lines()
+report.right, report.tally.labels, list(report.lines())
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from raymx.data.pipeline.image import probe
 from raymx.data.recordio.index import FIX, index_path, index_problem
-from raymx.data.recordio.record import FileIndex, Problem, read_payloads, scan, unpack
+from raymx.data.recordio.record import FileIndex, Problem, read_payloads, require_image, scan, unpack
 from raymx.errors import DataError
 from raymx.storage import exists, open_reader
 
@@ -28,7 +29,89 @@ SHOWN = 20  # broken records that are listed one by one
 MANY = 4000  # records from which on more processes are worth their start
 _CHUNK = 500  # records that a process looks at before it reports back
 
+COUNTED = 1 << 16  # different labels that are counted one by one; more are no classes
+_CLASSES_SHOWN = 3
+
 Size = tuple[int, int, int]  # height, width, channels
+
+
+@dataclass
+class Labels:
+    """What labels there are. Sums with others, of the records behind, by ``add``."""
+
+    low: float = math.inf  # of all labels of all records that are numbers
+    high: float = -math.inf
+    not_finite: int = 0  # NaN and infinite ones
+    counts: Counter[float] = field(default_factory=Counter)  # of records with one label
+    runs: int = 0  # of equal neighbours among those
+    first: float | None = None  # the labels where these records begin and end
+    last: float | None = None
+
+    def take(self, labels: NDArray[np.float32]) -> None:
+        """Count the labels of the next record."""
+        finite = labels[np.isfinite(labels)]
+        self.not_finite += len(labels) - len(finite)
+        if len(finite):
+            self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
+        if len(labels) == 1 and len(finite):
+            value = float(finite[0])
+            self.runs += value != self.last
+            self.first = value if self.first is None else self.first
+            self.last = value
+            if len(self.counts) <= COUNTED:
+                self.counts[value] += 1
+
+    def add(self, behind: Labels) -> None:
+        """Count what the records behind these have too."""
+        self.low, self.high = min(self.low, behind.low), max(self.high, behind.high)
+        self.not_finite += behind.not_finite
+        self.runs += behind.runs - (behind.first is not None and behind.first == self.last)
+        self.first = behind.first if self.first is None else self.first
+        self.last = self.last if behind.last is None else behind.last
+        if len(self.counts) <= COUNTED:
+            self.counts.update(behind.counts)
+
+    @property
+    def order(self) -> str:
+        """``sorted``, ``all the same`` or ``mixed``; "" where there are no two records with one label."""
+        total = sum(self.counts.values())
+        if total < 2 or len(self.counts) > COUNTED:
+            return ""
+        if len(self.counts) == 1:
+            return "all the same"
+        return "sorted" if self.runs == len(self.counts) < total else "mixed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "low": self.low if self.low <= self.high else None,
+            "high": self.high if self.low <= self.high else None,
+            "not_finite": self.not_finite,
+            "counts": {f"{label:g}": count for label, count in sorted(self.counts.items())} if self.counted else None,
+            "runs": self.runs,
+            "order": self.order,
+        }
+
+    @property
+    def counted(self) -> bool:
+        """Whether there are few enough for ``counts`` to be of all."""
+        return len(self.counts) <= COUNTED
+
+    def lines(self) -> Iterator[str]:
+        """For people: from where to where, how often, in which order."""
+        values = f"{self.low:g} to {self.high:g}" if self.low <= self.high else "none"
+        odd = f"; {self.not_finite:,} not finite (NaN or infinite)" if self.not_finite else ""
+        different = f"; {len(self.counts):,} different" if self.counts and self.counted else ""
+        yield f"{values}{different}{odd}"
+        if len(self.counts) > 1 and self.counted:
+            most = self.counts.most_common()
+            shown = f"most {_labels(most[:_CLASSES_SHOWN])}; fewest {_labels(most[: -_CLASSES_SHOWN - 1 : -1])}"
+            yield _labels(sorted(most)) if len(most) <= 2 * _CLASSES_SHOWN else shown
+        if self.order == "mixed":
+            yield f"{self.runs:,} runs of equal neighbours"
+        elif self.order:
+            advice = ": train with data.order global, which shuffles" if self.order == "sorted" else ""
+            yield f"{self.order}, in {self.runs:,} run{'s' * (self.runs != 1)} of equal neighbours{advice}"
 
 
 @dataclass
@@ -36,13 +119,15 @@ class Tally:
     """What some records hold. Sums with others by ``add``."""
 
     label_widths: Counter[int] = field(default_factory=Counter)
+    labels: Labels = field(default_factory=Labels)
     kinds: Counter[str] = field(default_factory=Counter)  # of images: jpeg, png, ...
     sizes: Counter[Size] = field(default_factory=Counter)  # of images
     broken: list[Problem] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
-        """Count what ``other`` counted too."""
+        """Count what ``other``, of the records behind, counted too."""
         self.label_widths.update(other.label_widths)
+        self.labels.add(other.labels)
         self.kinds.update(other.kinds)
         self.sizes.update(other.sizes)
         self.broken.extend(other.broken)
@@ -74,6 +159,7 @@ class Report:
             "right": self.right,
             "index": self.index,
             "label_widths": {str(width): count for width, count in sorted(self.tally.label_widths.items())},
+            "labels": self.tally.labels.to_dict(),
             "kinds": dict(self.tally.kinds.most_common()),
             "sizes": [{"size": list(size), "records": count} for size, count in sizes.most_common(5)],
             "smallest": list(_by_area(sizes)[0]) if sizes else None,
@@ -88,6 +174,8 @@ class Report:
         yield self.path
         yield f"  records       {self.records:,} in {self.file_bytes:,} bytes"
         yield f"  label widths  {_counts(sorted(tally.label_widths.items()))}"
+        for number, line in enumerate(tally.labels.lines()):
+            yield f"  {'' if number else 'labels':12}  {line}"
         if self.decoded:
             yield f"  image kinds   {_counts(tally.kinds.most_common())}"
             yield f"  image sizes   {_sizes(tally.sizes)}"
@@ -163,6 +251,8 @@ def _look_at(path: str, decode: bool, locations: tuple[NDArray[np.int64], NDArra
 def _count(tally: Tally, payload: bytes | memoryview, where: str, decode: bool) -> None:
     record = unpack(payload, where)
     tally.label_widths[len(record.label)] += 1
+    tally.labels.take(record.label)
+    require_image(record, where)
     if decode:
         stored = probe(record.image, where)
         tally.kinds[stored.kind] += 1
@@ -171,6 +261,10 @@ def _count(tally: Tally, payload: bytes | memoryview, where: str, decode: bool) 
 
 def _by_area(sizes: Counter[Size]) -> list[Size]:
     return sorted(sizes, key=lambda size: (size[0] * size[1], size))
+
+
+def _labels(counts: list[tuple[float, int]]) -> str:
+    return ", ".join(f"{label:g} ({count:,})" for label, count in counts)
 
 
 def _counts(counts: list[tuple[Any, int]]) -> str:

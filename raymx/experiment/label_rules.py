@@ -1,0 +1,83 @@
+"""Which labels the losses and metrics of raymx can use, known where raymx's own loop trains with them. Pure.
+
+allowed = label_range(experiment, width)   # None where it is not known what labels mean
+allowed.problem([34.0])                    # why, or None
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from raymx.errors import DataError
+from raymx.experiment import names
+from raymx.experiment.schema import ExperimentConfig
+from raymx.text.words import some
+
+_LARGEST = 3.4028234663852886e38  # of float32
+
+
+@dataclass(frozen=True)
+class LabelRange:
+    """What the labels may be that a loss gets."""
+
+    low: float
+    high: float
+    whole: bool
+    why: str  # what asks for it, and its fix
+
+    def problem(self, labels: Iterable[float]) -> str | None:
+        """What is wrong with the labels of a record, or None."""
+        return next((f"its label is {label:g}, but {self.why}" for label in labels if not self._fits(label)), None)
+
+    def _fits(self, label: float) -> bool:
+        return self.low <= label <= self.high and (not self.whole or label == int(label))
+
+
+def label_range(experiment: ExperimentConfig, width: int) -> LabelRange | None:
+    """What labels may be, of records with ``width`` of them; None where a loop or a loss of the user's has them."""
+    loss, classes = experiment.model.loss, experiment.model.classes
+    if experiment.training.loop != "default":
+        return None
+    if loss in names.TAKE_A_CLASS:
+        why = (
+            f"{loss} takes the number of a class, and with model.classes {classes} that is 0 to {classes - 1}: correct "
+            "it, set model.classes, or leave such records out (data.on_bad_record: skip)"
+        )
+        return LabelRange(0, classes - 1, True, why) if width == 1 else None
+    if loss == "sigmoid_bce":
+        return LabelRange(0, 1, False, "sigmoid_bce takes labels from 0 to 1: correct it, or use another model.loss")
+    if loss in names.LOSSES:
+        return LabelRange(-_LARGEST, _LARGEST, False, f"{loss} takes numbers: correct it, or leave such records out")
+    return None
+
+
+def check_widths(experiment: ExperimentConfig, found: Mapping[int, int]) -> None:
+    """Whether what ``data.label_width: auto`` comes to can be used; ``found``: label count -> records.
+
+    Raises DataError when the loss or the metric takes one label, or would take the -1 that fill up for labels.
+    """
+    model = experiment.model
+    if experiment.training.loop != "default" or max(found, default=1) == 1:
+        return
+    counts = f"data.label_width is auto, and records have {in_words(found)}"
+    for key, name in (("model.loss", model.loss), ("model.metric", model.metric)):
+        if name in names.TAKE_A_CLASS:
+            raise DataError(f"{counts}, but {key} {name} takes one: {one_label_fix(key)}")
+    if len(found) > 1 and (model.loss in names.LOSSES or model.metric in names.METRICS):
+        name = model.loss if model.loss in names.LOSSES else model.metric
+        raise DataError(
+            f"{counts}: what is missing would be filled up with -1, and {name} would take that for labels: pack "
+            "equally many, or use a loss and a metric of your own"
+        )
+
+
+def one_label_fix(key: str) -> str:
+    """What to do about a loss or a metric that takes one label where there are several."""
+    others = "l2, sigmoid_bce" if key == "model.loss" else "mse"
+    return f"use {others} or module:name of your own, or records with one label"
+
+
+def in_words(found: Mapping[int, int]) -> str:
+    """Label count -> records as ``1 label (900), 2 labels (100)``."""
+    return some([f"{width} label{'s' * (width != 1)} ({count:,})" for width, count in sorted(found.items())], 5)
