@@ -6,7 +6,7 @@ A run without a sweep has one cell. What cannot run costs nothing: it is listed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from raymx.cluster import placement
@@ -14,6 +14,7 @@ from raymx.cluster.placement import NodeResources, Plan
 from raymx.errors import ExperimentError, PlacementError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
+from raymx.experiment.without_effect import effective, idle
 from raymx.sweep.axis import Point, in_words
 from raymx.sweep.combinations import pausing
 from raymx.sweep.space import Space, gpus_of, verdict
@@ -62,7 +63,7 @@ def prepare(experiment: ExperimentConfig, nodes: Sequence[NodeResources], free: 
     Raises ExperimentError or PlacementError when nothing of it can run.
     """
     space = Space(experiment)
-    judged = [judge(space, number, point, nodes) for number, point in enumerate(_points(space))]
+    judged = _merged(space, [judge(space, number, point, nodes) for number, point in enumerate(_points(space))])
     possible = [space.at(cell.point) for cell in judged if not cell.reason]
     if not possible:
         raise _nothing(space, judged, nodes)
@@ -94,6 +95,26 @@ def judge(space: Space, number: int, point: Point, nodes: Sequence[NodeResources
         except PlacementError as error:
             reason = " ".join(line.strip() for line in str(error).splitlines()[:3])
     return Cell(number, point, reason, tuple(rules.notes(experiment)))
+
+
+def _merged(space: Space, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells; one whose experiment comes to the same as that of a cell before it is left out, and says so."""
+    if not space.axes or space.searched:
+        return list(cells)
+    first: dict[str, Cell] = {}
+    found = []
+    for cell in cells:
+        same = cell if cell.reason else first.setdefault(effective(space.at(cell.point)), cell)
+        found.append(cell if same is cell else replace(cell, reason=_the_same(space, cell, same)))
+    return found
+
+
+def _the_same(space: Space, cell: Cell, same: Cell) -> str:
+    """Why a cell is no cell of its own: what differs in it changes nothing."""
+    idle_here = idle(space.at(cell.point))
+    changed = [key for key, value in cell.point.items() if same.point[key] != value]
+    why = "; ".join(f"{key} changes nothing: {idle_here[key]}" for key in changed if key in idle_here)
+    return f"the same as cell {same.number} ({why or 'what differs comes to the same'})"
 
 
 def _points(space: Space) -> Iterable[Point]:

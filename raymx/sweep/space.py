@@ -23,6 +23,7 @@ from raymx.experiment.axis_kinds import AXIS_KINDS
 from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.sweep.axis import Axis, Point, axes_of
 from raymx.sweep.combinations import BATCH_LR, combination_problems, library_of
+from raymx.sweep.no_effect import MOST_POINTS, idle_axes, idle_given
 
 _TRIAL_INDEX = "__trial_index__"  # where Tune's Repeater says it
 _DRAWS = 100  # for a point that is not there yet
@@ -39,8 +40,9 @@ class Space:
         self.axes = axes_of(experiment.sweep.space)
 
     def check(self) -> None:
-        """Raise ExperimentError, a line for each value that the experiment cannot have; it looks at every value."""
-        problems = list(self._problems())
+        """Raise ExperimentError, a line for each value that the experiment cannot have, and for each axis that changes
+        nothing; it looks at every value."""
+        problems = list(self._problems()) or list(idle_axes(self.axes, self._examples(), self.at))
         if problems:
             raise ExperimentError("\n".join(problems))
 
@@ -70,6 +72,15 @@ class Space:
             for more in drawn
         ]
         return [{axis.key: point[axis.key] for axis in self.axes} for point in found]
+
+    def check_given(self, given: Mapping[str, object]) -> None:
+        """Raise ExperimentError for keys of flags that change nothing at any point."""
+        problems = list(idle_given(given, self._examples(), self.at))
+        if problems:
+            raise ExperimentError("\n".join(problems))
+
+    def _examples(self) -> list[Point]:
+        return self.draw(MOST_POINTS) if self.searched else self.points()
 
     def draw(self, count: int) -> list[Point]:
         """At most so many points, all axes drawn; as many as there are."""
@@ -128,12 +139,17 @@ class Space:
         parse_experiment(self._raw, self.base.directory, self._as_settings(axis.key, value))
 
 
-def check(experiment: ExperimentConfig) -> None:
-    """Raise ExperimentError for what of a run or a sweep cannot be on any cluster."""
+def check(experiment: ExperimentConfig, given: Mapping[str, object] | None = None) -> None:
+    """Raise ExperimentError for what of a run or a sweep cannot be on any cluster.
+
+    ``given`` are the keys that flags have set: one that changes nothing is refused too.
+    """
     if experiment.sweep.space:
         Space(experiment).check()
     else:
         rules.check(experiment)
+    if given:
+        Space(experiment).check_given(given)
 
 
 def trial_config(
