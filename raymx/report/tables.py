@@ -88,6 +88,8 @@ def _columns(found: Findings) -> list[TrialColumn]:
         TrialColumn("pushed a step", lambda entry: _worded(entry.measures.bytes_pushed, words.size)),
         TrialColumn("pulled a step", lambda entry: _worded(entry.measures.bytes_pulled, words.size)),
         TrialColumn("peak rate", lambda entry: _number(entry.measures.peak_rate, "{:.4g}")),
+        TrialColumn("warmup epochs", lambda entry: _number(entry.trial.warmup_epochs, "{:.3g}")),
+        TrialColumn("steps", lambda entry: _number(entry.measures.steps or None, "{:,}")),
         TrialColumn("batch", lambda entry: _number(entry.trial.global_batch_size, "{:,}")),
         TrialColumn("workers", lambda entry: _number(entry.trial.num_workers, "{:g}")),
         TrialColumn("CPUs", lambda entry: _number(entry.trial.cpus, "{:g}")),

@@ -22,7 +22,8 @@ def idle_axes(axes: Sequence[Axis], points: Sequence[Point], at: At) -> Iterator
     """A sentence for each axis whose values come to the same experiment wherever all else is the same."""
     for axis in axes:
         if len(axis.values) != 1 and not any(_matters(axis, point, at) for point in points[:MOST_POINTS]):
-            why = idle(at(points[0])).get(axis.key, "all its values come to the same experiment")
+            reasons = (idle(at(point)).get(axis.key) for point in points[:MOST_POINTS])
+            why = next(filter(None, reasons), "all its values come to the same experiment")
             yield f"sweep.space.{axis.key} changes nothing: {why}; leave it out, or change that"
 
 

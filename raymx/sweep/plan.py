@@ -15,11 +15,13 @@ from raymx.errors import ExperimentError, PlacementError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.without_effect import effective, idle
+from raymx.kvstore import schedule
 from raymx.sweep.axis import Point, in_words
 from raymx.sweep.combinations import pausing
 from raymx.sweep.space import Space, gpus_of, verdict
 from raymx.text.words import columns, count
 
+_HEADS = ("batch", "peak rate", "warmup", "CPU", "GPU")
 _TRIED = 64  # points of a search library's space that are looked at beforehand
 
 
@@ -167,7 +169,7 @@ def _nothing(space: Space, judged: Sequence[Cell], nodes: Sequence[NodeResources
 def describe(prepared: RunPlan) -> str:
     """The whole grid in a table: each cell, whether it can run, and how many trials run at once."""
     sweep, space = prepared.base.sweep, Space(prepared.base)
-    rows = [("cell", *(axis.key.rpartition(".")[2] for axis in space.axes), "CPU", "GPU", "verdict")]
+    rows = [("cell", *(axis.key.rpartition(".")[2] for axis in space.axes), *_HEADS, "verdict")]
     reasons = list(dict.fromkeys(cell.reason for cell in prepared.cells if cell.reason))
     rows += [_row(space, cell, prepared.gpus, reasons) for cell in prepared.cells]
     table = columns(rows)
@@ -191,11 +193,14 @@ def describe(prepared: RunPlan) -> str:
 
 
 def _row(space: Space, cell: Cell, gpus: int, reasons: Sequence[str]) -> tuple[str, ...]:
-    amounts = ("", "")
+    amounts: tuple[str, ...] = ("",) * len(_HEADS)
     if not cell.reason:
         experiment = space.at(cell.point)
         gpu, cpu = placement.size(_plan(experiment, gpus))
-        amounts = (f"{cpu:g}", f"{gpu:g}")
+        training = experiment.training
+        warmup = f"{rules.warmup_epochs(experiment):.3g} of {training.epochs}"
+        peak = f"{schedule.from_experiment(experiment, 1).peak:.4g}"
+        amounts = (str(training.global_batch_size), peak, warmup, f"{cpu:g}", f"{gpu:g}")
     return (
         str(cell.number),
         *(str(cell.point[axis.key]) for axis in space.axes),

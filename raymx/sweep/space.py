@@ -100,13 +100,18 @@ class Space:
 
     def at(self, point: Point, repeat: int = 0) -> ExperimentConfig:
         """The experiment of a point; ``repeat`` is added to its seed. Raises ExperimentError."""
-        settings: dict[str, object] = {}
-        for axis in self.axes:
-            if axis.key in point:
-                settings |= self._settings(axis, point[axis.key])
+        settings = self.settings(point)
         if repeat:
             settings["training.seed"] = self.base.training.seed + repeat
         return parse_experiment(self._raw, self.base.directory, settings)
+
+    def settings(self, point: Point) -> dict[str, object]:
+        """The keys of the experiment that a point sets, with their values."""
+        found: dict[str, object] = {}
+        for axis in self.axes:
+            if axis.key in point:
+                found |= self._settings(axis, point[axis.key])
+        return found
 
     def _settings(self, axis: Axis, chosen: str | int | float) -> dict[str, object]:
         return self._as_settings(axis.key, axis.values[str(chosen)] if axis.values else chosen)

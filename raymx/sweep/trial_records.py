@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from raymx.cluster import placement
@@ -37,6 +37,7 @@ class TrialRecord:
     experiment: ExperimentConfig
     cpus: float
     gpus: float
+    settings: Mapping[str, object] = field(default_factory=dict)
     state: State = "running"
     error: str | None = None
     started: float = 0.0
@@ -68,6 +69,8 @@ class TrialRecord:
             "gpus": self.gpus,
             "epochs": one.training.epochs,
             "peak_lr": schedule.from_experiment(one, 1).peak,
+            "warmup_epochs": rules.warmup_epochs(one),
+            "settings": dict(self.settings),
             "lr_factor": rules.batch_factor(one),
             "global_batch_size": one.training.global_batch_size,
             "num_workers": one.resources.min_workers,
@@ -131,7 +134,8 @@ class TrialRecords:
         experiment = self._space.at(point["axes"], repeat)
         plan = placement.plan(experiment, gpus_of(experiment, config["cluster"]["gpus_per_worker"]))
         gpus, cpus = placement.size(placement.with_spare(plan, config["cluster"]["spare_cpus"]))
-        new = TrialRecord(trial_id, point["cell"], repeat, point["axes"], experiment, cpus, gpus)
+        settings = self._space.settings(point["axes"])
+        new = TrialRecord(trial_id, point["cell"], repeat, point["axes"], experiment, cpus, gpus, settings)
         old = self._records.get(trial_id) or self._read(new, folder)
         self._folders[trial_id] = folder
         return self._keep(replace(new, started=old.started, wall_s=old.wall_s).begun(time.time()))
