@@ -15,7 +15,7 @@ from raymx.driver import notebook
 from raymx.driver.display import Display
 from raymx.driver.leaderboard import FIRST_NUMBER, Leaderboard, leaderboard
 from raymx.sweep.axis import in_words
-from raymx.sweep.plan import RunPlan
+from raymx.sweep.plan import RunPlan, epochs_in_words
 from raymx.sweep.trial_records import TrialRecord
 from raymx.text.templates import render
 from raymx.text.words import count
@@ -36,7 +36,7 @@ class SweepDisplay(Display):
         self._leaderboard = leaderboard(prepared)
         self.say(
             f"raymx {__version__}: {base.name}, a sweep of {count(prepared.trials, 'trial')} over "
-            f"{', '.join(base.sweep.space)}; {prepared.at_once} at once, each {base.training.epochs} epochs"
+            f"{', '.join(base.sweep.space)}; {prepared.at_once} at once, each {epochs_in_words(prepared)}"
         )
         if started:
             self.say(started)

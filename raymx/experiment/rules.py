@@ -364,7 +364,7 @@ def _length_notes(experiment: ExperimentConfig) -> Iterator[str]:
             f"Warmup lasts {warmup:g} epochs and training {epochs}: the learning rate rises to the end and "
             "is never at its peak for long."
         )
-    elif warmup >= epochs / 2:
+    elif warmup > epochs / 2:
         yield f"Warmup lasts {warmup:g} of {epochs} epochs, which is most of the training."
     late = [f"{epoch:g}" for epoch in decay.epochs if epoch >= epochs]
     if decay.type == "step" and late:

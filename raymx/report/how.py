@@ -56,7 +56,7 @@ def _rate(key: Sequence[Any], entries: Sequence[Entry]) -> str:
 
 def _warms_up_most(entry: Entry) -> bool:
     warmup, epochs = entry.trial.warmup_epochs, entry.trial.epochs
-    return bool(warmup and epochs and warmup >= LONG_WARMUP * epochs)
+    return bool(warmup and epochs and warmup > LONG_WARMUP * epochs)
 
 
 def _batch_and_warmup(entry: Entry) -> str:

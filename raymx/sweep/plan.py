@@ -186,10 +186,16 @@ def describe(prepared: RunPlan) -> str:
         (
             *table,
             *why,
-            f"{prepared.trials} trials of {prepared.base.training.epochs} epochs "
+            f"{prepared.trials} trials of {epochs_in_words(prepared)} "
             f"({sweep.repeats} a cell), {at_once}{skipped}.",
         )
     )
+
+
+def epochs_in_words(prepared: RunPlan) -> str:
+    """``5 epochs``, ``2 to 6 epochs``: of each trial."""
+    least, most = Space(prepared.base).epochs
+    return f"{least} to {most} epochs" if least < most else f"{most} epochs"
 
 
 def _row(space: Space, cell: Cell, gpus: int, reasons: Sequence[str]) -> tuple[str, ...]:

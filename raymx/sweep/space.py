@@ -22,7 +22,7 @@ from raymx.experiment import rules
 from raymx.experiment.axis_kinds import AXIS_KINDS
 from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.sweep.axis import Axis, Point, axes_of
-from raymx.sweep.combinations import BATCH_LR, combination_problems, library_of
+from raymx.sweep.combinations import BATCH_LR, EPOCHS_AXES, combination_problems, library_of
 from raymx.sweep.no_effect import MOST_POINTS, idle_axes, idle_given
 
 _TRIAL_INDEX = "__trial_index__"  # where Tune's Repeater says it
@@ -56,6 +56,17 @@ class Space:
     def searched(self) -> bool:
         """Whether a search library chooses the points while the sweep runs."""
         return not library_of(self._sweep).listed
+
+    @property
+    def epochs(self) -> tuple[int, int]:
+        """The fewest and the most epochs that a trial may have."""
+        axes = [axis for axis in self.axes if axis.key in EPOCHS_AXES]
+        ends: list[str | int | float] = [
+            value for axis in axes for value in (axis.values or (int(axis.low), int(axis.high) - 1))
+        ]
+        found = [self.at({axis.key: end}).training.epochs for axis in axes for end in ends]
+        found = found or [self.base.training.epochs]
+        return min(found), max(found)
 
     def points(self) -> list[Point]:
         """All points of a grid or random search, in order; [{}] where there is no axis.

@@ -109,6 +109,23 @@ def test_a_trial_schedulers_arguments_are_those_of_tunes_class() -> None:
         assert pickle.loads(pickle.dumps(type(made))) is type(made)
 
 
+@pytest.mark.parametrize(
+    ("axis", "most"), [({"grid": [2, 6]}, 6), ({"grid": [6, 2]}, 6), ({"randint": [2, 9]}, 8)]
+)
+def test_the_longest_trial_of_asha_is_that_of_the_space(axis: dict[str, Any], most: int) -> None:
+    schedulers = pytest.importorskip("raymx.sweep.schedulers")
+    space = {"training.epochs": axis}
+    one = experiment(sweep__space=space, sweep__scheduler="asha", sweep__search="random", training__epochs=4)
+    assert Space(one).epochs == (2, most)
+    assert schedulers.trial_scheduler(one)._max_t == most
+
+
+@pytest.mark.parametrize("options", [{"sweep__scheduler": "hyperband"}, {"sweep__search": "bohb"}])
+def test_trials_that_are_paused_together_are_of_one_length(options: dict[str, Any]) -> None:
+    with pytest.raises(ExperimentError, match=r"sweep\.space has training\.epochs, and hyperband itself says"):
+        Space(experiment(sweep__space={"training.epochs": {"grid": [2, 6]}}, **options)).check()
+
+
 def test_every_setting_of_trial_schedulers_is_of_one() -> None:
     used = {name for row in TRIAL_SCHEDULERS.values() for name in row.arguments.values()}
     assert set(TrialScheduler.model_fields) - {"name"} <= used
