@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from raymx.errors import ExperimentError
-from raymx.experiment import yaml_text
+from raymx.experiment import hidden, yaml_text
 from raymx.experiment.keys import NOT_A_KEY, allowed, choices, keys_of, section_among, section_of
 from raymx.experiment.references import data_problem, reference_problem
 from raymx.experiment.schema import ExperimentConfig
@@ -102,7 +102,8 @@ def to_yaml(experiment: ExperimentConfig) -> str:
 
 
 def check_files(experiment: ExperimentConfig, known: str = "") -> None:
-    """Raise an ExperimentError that lists data files and ``module:name`` references that are not there.
+    """Raise an ExperimentError that lists data files and ``module:name`` references that are not there, and modules
+    beside the experiment that hide others.
 
     Looks at local files only and imports nothing. What is of the module ``known`` is there.
     """
@@ -122,7 +123,8 @@ def check_files(experiment: ExperimentConfig, known: str = "") -> None:
     ):
         if value and ":" in value and value.partition(":")[0] != known:
             problems.append((key, value, reference_problem(value, experiment.directory)))
-    lines = [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
+    lines = hidden.problems(experiment.directory)
+    lines += [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
     if lines:
         raise ExperimentError("\n".join(lines))
 
