@@ -111,8 +111,19 @@ def check_files(experiment: ExperimentConfig, known: str = "") -> None:
     for key, paths in (("data.train", data.train), ("data.validation", data.validation or ())):
         for path in (paths,) if isinstance(paths, str) else paths:
             problems.append((key, path, data_problem(experiment.resolve(path))))
-    model, training = experiment.model, experiment.training
-    for key, value in (
+    for key, value in references(experiment):
+        if value.partition(":")[0] != known:
+            problems.append((key, value, reference_problem(value, experiment.directory)))
+    lines = hidden.problems(experiment.directory)
+    lines += [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
+    if lines:
+        raise ExperimentError("\n".join(lines))
+
+
+def references(experiment: ExperimentConfig) -> list[tuple[str, str]]:
+    """(key, ``module:name``) of all that is the user's own in an experiment."""
+    model, training, data = experiment.model, experiment.training, experiment.data
+    given = (
         ("model.net", model.net),
         ("model.loss", model.loss),
         ("model.metric", model.metric),
@@ -120,13 +131,8 @@ def check_files(experiment: ExperimentConfig, known: str = "") -> None:
         ("training.loop", training.loop),
         ("data.transform", data.transform),
         ("data.validation_transform", data.validation_transform),
-    ):
-        if value and ":" in value and value.partition(":")[0] != known:
-            problems.append((key, value, reference_problem(value, experiment.directory)))
-    lines = hidden.problems(experiment.directory)
-    lines += [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
-    if lines:
-        raise ExperimentError("\n".join(lines))
+    )
+    return [(key, value) for key, value in given if value and ":" in value]
 
 
 def _read(file: Path) -> str:

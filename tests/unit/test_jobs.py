@@ -94,6 +94,57 @@ class TestPacking:
         names, _ = sent(loading.load_experiment(folder(tmp_path, _dot_gitignore="data/\n") / "e.yaml"))
         assert "data/fashion_mnist_train.rec" in names
 
+    def test_a_linked_folder_travels(self, tmp_path: Path) -> None:
+        there = folder(tmp_path / "here")
+        (tmp_path / "lib" / "deep").mkdir(parents=True)
+        (tmp_path / "lib" / "deep" / "layers.py").write_text("x = 1")
+        (there / "shared").symlink_to(tmp_path / "lib")
+        (there / "shared2").symlink_to("../lib")
+        (there / "round").symlink_to(tmp_path)  # in which the folder itself lies
+        (tmp_path / "lib" / "deep" / "up").symlink_to(tmp_path / "lib")
+        names, _ = sent(loading.load_experiment(there / "e.yaml"))
+        assert [name for name in names if name.endswith("layers.py")] == [
+            "shared/deep/layers.py",
+            "shared2/deep/layers.py",
+        ]
+
+    def test_what_the_experiment_names_travels_though_it_is_ignored(self, tmp_path: Path) -> None:
+        there = folder(
+            tmp_path,
+            _dot_gitignore="*.params\nown/\nnets.py\nwork/\n",
+            start_dot_params=b"p",
+            other_dot_params=b"p",
+            own__loops_dot_py="def loop(ctx): pass",
+            own____init___dot_py="",
+        )
+        given = {"model.options": {"start": "start.params", "layers": 3}, "training.loop": "own.loops:loop"}
+        experiment = loading.load_experiment(there / "e.yaml", given)
+        names, _ = sent(experiment)
+        assert {"start.params", "nets.py", "own/loops.py"} <= set(names)
+        assert "other.params" not in names
+
+    def test_what_stays_behind_is_named(self, tmp_path: Path) -> None:
+        there = folder(tmp_path / "here", _dot_gitignore="*.params\n", start_dot_params=b"p")
+        (there / "gone").symlink_to("nowhere")
+        (there / "round").symlink_to(tmp_path)
+        with packing.pack(loading.load_experiment(there / "e.yaml"), {}) as parcel:
+            assert parcel.left_out == (
+                "left behind: gone (a link to nowhere, which does not exist), "
+                f"round (a link to {tmp_path}, in which this folder lies), "
+                "start.params (as a .gitignore or .rayignore says)",
+            )
+
+    def test_a_function_that_brings_a_large_array_is_named(self, tmp_path: Path) -> None:
+        table = os.urandom(300_000)
+        objects = {"net": lambda classes: table}
+        experiment = loading.load_experiment(folder(tmp_path) / "e.yaml", {"model.net": f"{by_value.MODULE}:net"})
+        with pytest.raises(ExperimentError) as error:
+            sent(experiment, objects, limit_bytes=200_000)
+        assert str(error.value) == (
+            "model.net net brings 0 MB by value, and Ray takes 0 MB (zipped): pass it as a file, which the function "
+            "loads: beside the experiment, or where every node can read it"
+        )
+
     def test_data_elsewhere_becomes_absolute(self, tmp_path: Path) -> None:
         there = folder(tmp_path / "one")
         other = tmp_path / "two" / "t.rec"
