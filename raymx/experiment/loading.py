@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from raymx.errors import ExperimentError
 from raymx.experiment import hidden, yaml_text
 from raymx.experiment.keys import NOT_A_KEY, allowed, choices, keys_of, section_among, section_of
-from raymx.experiment.references import data_problem, reference_problem
+from raymx.experiment.references import call_problem, data_problem, reference_problem
 from raymx.experiment.schema import ExperimentConfig
 from raymx.experiment.values import Section, show
 from raymx.text.nearest import did_you_mean, nearest
@@ -59,6 +59,11 @@ SHORT_FORMS = {
 def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> ExperimentConfig:
     """The experiment in the YAML file ``path``, with ``overrides`` (dotted keys) in place of the file's values."""
     file = Path(path)
+    if file.suffix in (".py", ".ipynb"):
+        raise ExperimentError(
+            f"{file} is Python, not an experiment file: an experiment file is YAML, and names functions of a module "
+            f'beside it, such as model: {{net: "{file.stem}:net"}} and training: {{loop: "{file.stem}:train"}}'
+        )
     raw = yaml_text.parse(_read(file), str(file))
     if raw is None:
         raise ExperimentError(f"{file} is empty: an experiment has {keys_of(ExperimentConfig)}")
@@ -73,11 +78,16 @@ def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object
 
 
 def parse_experiment(
-    raw: Mapping[str, object], directory: str, overrides: Mapping[str, object] | None = None
+    raw: Mapping[str, object],
+    directory: str,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    by_flags: bool = True,
 ) -> ExperimentConfig:
     """The experiment of plain data; relative paths in it start from ``directory``.
 
-    An override of a whole section replaces that section; overrides apply in their order.
+    An override of a whole section replaces that section; overrides apply in their order. ``by_flags``: they came from a
+    command line, whose flags messages name.
     """
     overrides = overrides or {}
     merged = _merge(raw, overrides)
@@ -90,7 +100,7 @@ def parse_experiment(
     except ValidationError as error:
         for detail in error.errors(include_url=False):
             for key, text in _explain(merged, detail):
-                problems.setdefault(key, text + _origin(key, overrides))
+                problems.setdefault(key, text + (_origin(key, overrides) if by_flags else ""))
     if problems:
         raise ExperimentError("\n".join(problems.values()))
     return experiment
@@ -113,7 +123,8 @@ def check_files(experiment: ExperimentConfig, known: str = "") -> None:
             problems.append((key, path, data_problem(experiment.resolve(path))))
     for key, value in references(experiment):
         if value.partition(":")[0] != known:
-            problems.append((key, value, reference_problem(value, experiment.directory)))
+            problem = reference_problem(value, experiment.directory)
+            problems.append((key, value, problem or call_problem(key, value, experiment.directory)))
     lines = hidden.problems(experiment.directory)
     lines += [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
     if lines:

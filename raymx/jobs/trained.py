@@ -116,7 +116,8 @@ def best(path: str) -> Trained:
     ]
     if not found:
         raise JobError(
-            f"{path} has no checkpoint with {sweep.objective.metric} yet: the first one is written after an epoch"
+            f"{path} has no checkpoint with {sweep.objective.metric} yet: the first one is written after an epoch; ask "
+            "again then, or after run.result(), which waits for the run's end"
         )
     sign = 1 if sweep.objective.mode == "max" else -1
     _, trial, name, state = max(found, key=lambda one: sign * one[0])

@@ -114,7 +114,7 @@ class Space:
         settings = self.settings(point)
         if repeat:
             settings["training.seed"] = self.base.training.seed + repeat
-        return parse_experiment(self._raw, self.base.directory, settings)
+        return parse_experiment(self._raw, self.base.directory, settings, by_flags=False)
 
     def settings(self, point: Point) -> dict[str, object]:
         """The keys of the experiment that a point sets, with their values."""
@@ -147,12 +147,12 @@ class Space:
                     self._parse_alone(axis, value)
                 except ExperimentError as error:
                     yield from (
-                        f"sweep.space.{axis.key}: {line.partition(' (given by')[0]}" for line in str(error).splitlines()
+                        f"sweep.space.{axis.key}: {line}" for line in str(error).splitlines()
                     )
                     break
 
     def _parse_alone(self, axis: Axis, value: Any) -> None:
-        parse_experiment(self._raw, self.base.directory, self._as_settings(axis.key, value))
+        parse_experiment(self._raw, self.base.directory, self._as_settings(axis.key, value), by_flags=False)
 
 
 def check(experiment: ExperimentConfig, given: Mapping[str, object] | None = None) -> None:

@@ -24,6 +24,7 @@ from raymx.jobs import by_value, cli, clusters, dashboard, packing, status
 from raymx.jobs.dashboard import Dashboard
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.run import Run
+from raymx.jobs.source import RunSource
 from raymx.results import reports
 from raymx.results.view import TrialView, View
 
@@ -189,6 +190,18 @@ class TestPacking:
         assert not os.path.exists(os.path.dirname(parcel.path))
 
 
+class TestSource:
+    def test_the_best_is_asked_for_too_early(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        source = RunSource("r1", None, "/nowhere")
+        monkeypatch.setattr(source, "view", lambda: View("r1", state="running", trials=(TrialView("t", epoch=0.5),)))
+        with pytest.raises(JobError) as error:
+            source.folder("its checkpoints")
+        assert str(error.value) == (
+            "its checkpoints are not there yet: r1 is running, and writes the first after an epoch; ask again then, or "
+            "after run.result(), which waits for its end"
+        )
+
+
 def a_net(classes: int) -> Any:
     return ("net", classes, math.pi)
 
@@ -254,6 +267,24 @@ class TestExperiment:
         with pytest.raises(ExperimentError, match=r"training\.epoch is not a key; did you mean training\.epochs"):
             experiment.override(training={"epoch": 2})
 
+    @pytest.mark.parametrize(
+        ("given", "wanted"),
+        [
+            ({"name": "x"}, "Experiment.from_dict(raw, directory)"),
+            ("e.yaml", "Experiment.from_yaml(path)"),
+            (7, "Experiment.from_yaml(path) or Experiment.from_dict(raw, directory)"),
+        ],
+    )
+    def test_what_is_no_experiment_yet(self, given: Any, wanted: str) -> None:
+        with pytest.raises(ExperimentError) as error:
+            Experiment(given)
+        assert wanted in str(error.value)
+
+    def test_in_python_no_flag_is_named(self) -> None:
+        with pytest.raises(ExperimentError) as error:
+            Experiment.from_yaml(FASHION_MNIST).override(training={"epochs": 0})
+        assert str(error.value) == "training.epochs is 0: it must be a whole number, at least 1"
+
     def test_own_objects_get_names(self) -> None:
         experiment = Experiment.from_yaml(FASHION_MNIST).override(model={"net": a_net, "metric": Metric})
         assert experiment.spec.model.net == "raymx_objects:a_net"
@@ -265,8 +296,19 @@ class TestExperiment:
             def __call__(self) -> None: ...
             def collect_params(self) -> None: ...
 
-        with pytest.raises(ExperimentError, match="Net is a net that exists already"):
+        with pytest.raises(ExperimentError, match=r"model\.net is a Net that exists already"):
             Experiment.from_yaml(FASHION_MNIST).override(model={"net": Net()})
+
+    def test_a_loss_that_exists_is_refused_with_what_is_wanted(self) -> None:
+        class L2Loss:
+            def __call__(self) -> None: ...
+            def collect_params(self) -> None: ...
+
+        experiment = Experiment.from_yaml(FASHION_MNIST)
+        with pytest.raises(ExperimentError, match=r"model\.loss is a L2Loss .* give the class L2Loss itself, or f\(out"):
+            experiment.override({"model.loss": L2Loss()})
+        with pytest.raises(ExperimentError, match=r"^model\.loss is a L2Loss"):
+            experiment.sweep({"model.loss": [L2Loss(), "l2"]})
 
     def test_sweep(self) -> None:
         experiment = Experiment.from_yaml(FASHION_MNIST).sweep(
