@@ -7,6 +7,7 @@ import re
 from functools import partial
 from pathlib import Path
 
+from raymx import __version__
 from raymx.errors import ExperimentError
 from raymx.experiment import yaml_text
 from raymx.experiment.loading import FLAGS
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 def add_run_arguments(top: argparse.ArgumentParser) -> None:
     """The arguments of a run, wherever it is started."""
+    top.add_argument("--version", action="version", version=f"raymx {__version__}")
     top.add_argument(
         "experiment",
         nargs="?",
