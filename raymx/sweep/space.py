@@ -13,6 +13,7 @@ and folders of results want that.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -56,6 +57,12 @@ class Space:
     def searched(self) -> bool:
         """Whether a search library chooses the points while the sweep runs."""
         return not library_of(self._sweep).listed
+
+    @property
+    def size(self) -> int | None:
+        """How many points there are; None where there is a range of numbers that are not whole."""
+        sizes = [len(axis.values) or (int(axis.high - axis.low) if AXIS_KINDS[axis.kind].whole else 0) for axis in self.axes]
+        return math.prod(sizes) or None
 
     @property
     def epochs(self) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from raymx.experiment.sweep_schema import TrialScheduler
 from raymx.experiment.trial_schedulers import TRIAL_SCHEDULERS, TrialSchedulerType
 from raymx.report.diagnoses import KINDS
 from raymx.sweep.combinations import check_installed, pausing, scheduler_of
-from raymx.sweep.space import Space
+from raymx.sweep.space import Space, trial_config
 
 TABLES: dict[str, Mapping[str, Any]] = {
     "kvstore.type": STORE_TYPES,
@@ -118,6 +118,13 @@ def test_the_longest_trial_of_asha_is_that_of_the_space(axis: dict[str, Any], mo
     one = experiment(sweep__space=space, sweep__scheduler="asha", sweep__search="random", training__epochs=4)
     assert Space(one).epochs == (2, most)
     assert schedulers.trial_scheduler(one)._max_t == most
+
+
+def test_a_trial_is_at_its_end_after_the_epochs_of_its_own_point() -> None:
+    fair = pytest.importorskip("raymx.sweep.fair")
+    one = experiment(sweep__space={"training.epochs": {"grid": [2, 6]}}, sweep__scheduler="asha", training__epochs=2)
+    config = trial_config(one, one.to_dict(), "run", point={"axes": {"training.epochs": "6"}, "cell": 1, "repeat": 0})
+    assert [fair._at_its_end(config, {"epoch": epoch}) for epoch in (2, 6)] == [False, True]
 
 
 @pytest.mark.parametrize("options", [{"sweep__scheduler": "hyperband"}, {"sweep__search": "bohb"}])
