@@ -38,6 +38,16 @@ class Judge:
         return cell
 
 
+class WhatIsTrained:
+    """A text for a point, equal for points whose experiments come to the same."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+
+    def __call__(self, point: Point) -> str:
+        return effective(self._space.at(point))
+
+
 @dataclass
 class Outcome:
     """A point that was suggested: its trial, what came of it, and who waits to be told."""
@@ -210,9 +220,7 @@ def searcher(space: Space, sweep: Sweep, metric: str, mode: str, judge: Callable
     logging.getLogger(sweep.search).setLevel(logging.WARNING)  # optuna says each step
     made = kind(metric=metric, mode=mode, **{row.seed_argument: sweep.seed})
     made.set_search_properties(metric, mode, domains)
-    checked = Checked(
-        made, judge, metric, mode, space.samples, key=lambda point: effective(space.at(point)), size=space.size
-    )
+    checked = Checked(made, judge, metric, mode, space.samples, key=WhatIsTrained(space), size=space.size)
     return Repeater(checked, repeat=sweep.repeats) if sweep.repeats > 1 else checked
 
 
