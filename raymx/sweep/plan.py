@@ -22,6 +22,8 @@ from raymx.sweep.space import Space, gpus_of, verdict
 from raymx.text.words import columns, count
 
 _HEADS = ("batch", "peak rate", "warmup", "CPU", "GPU")
+SAME_AS = "; the same as cell "
+"""Before a number, at the end of the reason of a cell that is none of its own."""
 _TRIED = 64  # points of a search library's space that are looked at beforehand
 
 
@@ -116,7 +118,7 @@ def _the_same(space: Space, cell: Cell, same: Cell) -> str:
     idle_here = idle(space.at(cell.point))
     changed = [key for key, value in cell.point.items() if same.point[key] != value]
     why = "; ".join(f"{key} changes nothing: {idle_here[key]}" for key in changed if key in idle_here)
-    return f"the same as cell {same.number} ({why or 'what differs comes to the same'})"
+    return f"{why or 'what differs comes to the same experiment'}{SAME_AS}{same.number}"
 
 
 def _points(space: Space) -> Iterable[Point]:

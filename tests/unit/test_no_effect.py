@@ -70,7 +70,7 @@ def test_cells_that_come_to_the_same_are_one_cell_and_it_is_said() -> None:
     )
     reasons = [cell.reason for cell in found.cells]
     assert [bool(reason) for reason in reasons] == [False, True, True, False, False, False]
-    assert reasons[1] == "the same as cell 0 (training.async_lr_factor changes nothing: dist_sync is not async)"
+    assert reasons[1] == "training.async_lr_factor changes nothing: dist_sync is not async; the same as cell 0"
     assert found.trials == 4
     assert "the same as cell 0" in describe(found)
 
