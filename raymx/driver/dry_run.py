@@ -23,7 +23,7 @@ def dry_run(experiment: ExperimentConfig, address: str | None) -> Iterator[str]:
     nodes = None
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
-        nodes, more, _ = nodes_to_plan_with()
+        nodes, more, _ = nodes_to_plan_with(experiment)
         nodes = [*nodes, *more]
         prepared = sweep_plan.prepare(experiment, nodes, [*free_now(), *more])
     else:

@@ -114,7 +114,7 @@ class Driver:
     def _prepared(self) -> RunPlan:
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         while True:
-            nodes, more, joining = nodes_to_plan_with()
+            nodes, more, joining = nodes_to_plan_with(self.experiment)
             try:
                 prepared = sweep_plan.prepare(self.experiment, [*nodes, *more], [*free_now(), *more])
                 break

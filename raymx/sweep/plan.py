@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from raymx.cluster import placement
+from raymx.cluster import abilities, placement
 from raymx.cluster.placement import NodeResources, Plan
 from raymx.errors import ExperimentError, PlacementError
 from raymx.experiment import rules
@@ -92,10 +92,12 @@ def judge(space: Space, number: int, point: Point, nodes: Sequence[NodeResources
         experiment = space.at(point)
     except ExperimentError as error:  # values that are right alone, and not together
         return Cell(number, point, str(error).splitlines()[0])
+    auto = placement.auto_gpus(experiment, nodes)
     reason = verdict(experiment, int(sum(node.gpu for node in nodes)))
+    reason = reason or abilities.problem(experiment, gpus_of(experiment, auto), nodes)
     if not reason:
         try:
-            placement.check_fit(_plan(experiment, placement.auto_gpus(experiment, nodes)), nodes)
+            placement.check_fit(_plan(experiment, auto), nodes)
         except PlacementError as error:
             reason = " ".join(line.strip() for line in str(error).splitlines()[:3])
     return Cell(number, point, reason, tuple(rules.notes(experiment)))
@@ -158,8 +160,11 @@ def _data_cpus(experiment: ExperimentConfig, auto: int, trials: int, free: Seque
 def _nothing(space: Space, judged: Sequence[Cell], nodes: Sequence[NodeResources]) -> Exception:
     """The error where no cell can run; for a single run, its own."""
     if not space.axes:
+        auto = placement.auto_gpus(space.base, nodes)
         rules.check(space.base, gpus_available=int(sum(node.gpu for node in nodes)))
-        placement.check_fit(_plan(space.base, placement.auto_gpus(space.base, nodes)), nodes)
+        if unable := abilities.problem(space.base, gpus_of(space.base, auto), nodes):
+            return PlacementError(unable)
+        placement.check_fit(_plan(space.base, auto), nodes)
     lines = [f"  {in_words(cell.point)}: {cell.reason}" for cell in judged[:10]]
     more = [f"  and {len(judged) - 10} more"] if len(judged) > 10 else []
     fix = "change sweep.space, or the settings that its values do not go with"
