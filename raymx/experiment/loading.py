@@ -69,6 +69,11 @@ def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object
         raise ExperimentError(f"{file} is empty: an experiment has {keys_of(ExperimentConfig)}")
     if not isinstance(raw, dict):
         raise ExperimentError(f"{file} holds {show(raw)}: an experiment is a mapping with {keys_of(ExperimentConfig)}")
+    if raw.keys() == {"directory", "experiment"}:
+        raise ExperimentError(
+            f"{file} is the record of a run, not an experiment file: to go on with that run give --resume {file.parent}; "
+            "for a new one, give the experiment file that it was made of"
+        )
     try:
         return parse_experiment(raw, str(file.resolve().parent), overrides)
     except ExperimentError as error:
@@ -150,7 +155,7 @@ def _read(file: Path) -> str:
     if file.is_dir():
         raise ExperimentError(f"{file} is a folder, not an experiment file{_yaml_files(file, file.name)}")
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # without what some editors begin a text with
     except FileNotFoundError:
         raise ExperimentError(f"{file} does not exist{_yaml_files(file.parent, file.name)}") from None
     except UnicodeDecodeError:

@@ -31,9 +31,10 @@ class Judge:
 
     def __init__(self, space: Space) -> None:
         self._space = space
+        self._processors = "amp_bfloat16" in str((space.base.to_dict(), space.axes))
 
     def __call__(self, number: int, point: Point) -> Cell:
-        cell = judge(self._space, number, point, cluster_nodes())
+        cell = judge(self._space, number, point, cluster_nodes(processors=self._processors))
         listener().on_cell(cell)
         return cell
 

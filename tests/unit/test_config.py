@@ -309,6 +309,19 @@ def test_numbers_in_exponent_form_are_numbers(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL + "training: {base_lr: 1e-3, optimizer: {wd: 1E-4}}").training.base_lr == 0.001
 
 
+@pytest.mark.parametrize("begin", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_files_of_other_editors_are_read(tmp_path: Path, begin: str, end: str) -> None:
+    (tmp_path / "tiny.yaml").write_bytes((begin + MINIMAL.replace("\n", end)).encode())
+    assert load_experiment(tmp_path / "tiny.yaml").name == "tiny"
+
+
+def test_the_record_of_a_run_is_no_experiment_file(tmp_path: Path) -> None:
+    found = load_message(tmp_path, "directory: /x\nexperiment: {name: tiny}\n")
+    assert len(found.splitlines()) == 1
+    assert f"is the record of a run, not an experiment file: to go on with that run give --resume {tmp_path}" in found
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
