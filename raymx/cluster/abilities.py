@@ -23,7 +23,8 @@ def problem(experiment: ExperimentConfig, gpus_per_worker: float, nodes: Sequenc
     unusable = [f"{node.unusable_gpus} of {node.name}" for node in nodes if node.unusable_gpus and node.gpu]
     if gpus_per_worker and unusable:
         return (
-            f"resources.gpus_per_worker is {experiment.resources.gpus_per_worker}: MXNet 1.9.1 has code for NVIDIA GPUs "
-            f"of compute capability {range_in_words()}, and not for {', '.join(unusable)}; set it to 0, or use others"
+            f"resources.gpus_per_worker is {experiment.resources.gpus_per_worker}: MXNet 1.9.1 has code for NVIDIA "
+            f"GPUs of compute capability {range_in_words()}, and not for {', '.join(unusable)}; "
+            "set it to 0, or use others"
         )
     return ""

@@ -63,8 +63,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class NodeResources:
-    """What one node of the cluster has for this run. ``has_avx512``: None where it is not known; ``unusable_gpus``: those
-    that MXNet has no code for, in words."""
+    """What one node of the cluster has for this run. ``has_avx512``: None where it is not known;
+    ``unusable_gpus``: those that MXNet has no code for, in words."""
 
     name: str
     cpu: float

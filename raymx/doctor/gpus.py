@@ -67,9 +67,7 @@ def _none(facts: NodeFacts, gpu_build: bool, in_ray: float | None) -> Finding:
 
 
 def _unsupported(devices: Sequence[Mapping[str, Any]], gpu_build: bool) -> Finding:
-    value = (
-        f"{_names(devices)}: MXNet 1.9.1 has code for compute capability {range_in_words()} only"
-    )
+    value = f"{_names(devices)}: MXNet 1.9.1 has code for compute capability {range_in_words()} only"
     if not gpu_build:
         return Finding("note", "GPUs", value + ", so they are not used")
     return Finding("problem", "GPUs", value, f"take a GPU of up to that (A100, A10, L4, RTX 4090), or {_CPU_FIX}")

@@ -1,4 +1,4 @@
-"""What a sweep prints: a live table in a terminal, else a line for each trial that has ended. Notebooks have the card."""
+"""What a sweep prints: a live table in a terminal, else a line for each trial that has ended."""
 
 from __future__ import annotations
 

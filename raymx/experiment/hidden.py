@@ -33,9 +33,7 @@ def problems(folder: str) -> list[str]:
 
 def of_python(folder: str) -> list[str]:
     """As `problems`, for Python's own modules alone: this needs nothing that may be hidden."""
-    return [
-        f"{path} would hide Python's own {name}: rename it" for name, path in _modules(folder) if _is_pythons(name)
-    ]
+    return [f"{path} would hide Python's own {name}: rename it" for name, path in _modules(folder) if _is_pythons(name)]
 
 
 def _modules(folder: str) -> Iterator[tuple[str, str]]:
@@ -54,9 +52,7 @@ def _modules(folder: str) -> Iterator[tuple[str, str]]:
 
 def _is_pythons(name: str) -> bool:
     """Whether the standard library has it; what is built into Python itself cannot be hidden."""
-    return (
-        name in sys.stdlib_module_names and name not in sys.builtin_module_names and name not in _NOBODY_IMPORTS
-    )
+    return name in sys.stdlib_module_names and name not in sys.builtin_module_names and name not in _NOBODY_IMPORTS
 
 
 def _is_elsewhere(name: str, folder: str) -> bool:

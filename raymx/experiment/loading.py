@@ -71,7 +71,7 @@ def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object
         raise ExperimentError(f"{file} holds {show(raw)}: an experiment is a mapping with {keys_of(ExperimentConfig)}")
     if raw.keys() == {"directory", "experiment"}:
         raise ExperimentError(
-            f"{file} is the record of a run, not an experiment file: to go on with that run give --resume {file.parent}; "
+            f"{file} is the record of a run, not an experiment file: to go on with it give --resume {file.parent}; "
             "for a new one, give the experiment file that it was made of"
         )
     try:

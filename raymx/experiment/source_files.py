@@ -39,7 +39,7 @@ _LONGEST_PATH = 4096
 
 
 def module_files(directory: str) -> dict[str, str]:
-    """The files that may travel, by their names in the zip, in order; no RecordIO files. Linked folders are followed."""
+    """The files that may travel, by their names in the zip, in order; no RecordIO files. Links are followed."""
     top = Path(directory)
     found = sorted((str(path.relative_to(top)), str(path)) for path, why in _below(top) if not why)
     return {name: file for name, file in found if not name.endswith(_RECORDS)}

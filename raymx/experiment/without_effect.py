@@ -95,9 +95,7 @@ _ROWS = (
     IdleSetting(
         "training.base_batch_size", _where(lambda one: one.training.lr_rule == "none", "training.lr_rule is none")
     ),
-    IdleSetting(
-        "kvstore.servers", _where(lambda one: _no_servers(one) and one.kvstore.servers > 1, _NO_SERVERS)
-    ),
+    IdleSetting("kvstore.servers", _where(lambda one: _no_servers(one) and one.kvstore.servers > 1, _NO_SERVERS)),
     *(
         IdleSetting(f"kvstore.{key}", _where(_no_servers, _NO_SERVERS))
         for key in ("cpus_per_server", "server_placement")
@@ -120,8 +118,9 @@ _ROWS = (
     IdleSetting(
         "data.augment.pad",
         _where(
-            lambda one: bool(one.data.augment.pad)
-            and (one.data.augment.random_resized_crop or not one.data.augment.rand_crop),
+            lambda one: (
+                bool(one.data.augment.pad) and (one.data.augment.random_resized_crop or not one.data.augment.rand_crop)
+            ),
             "only data.augment.rand_crop can reach into it",
         ),
     ),

@@ -86,7 +86,9 @@ def _not_a_spec(given: object) -> str:
         return "Experiment got a mapping: Experiment.from_dict(raw, directory) takes one, with the keys of a file"
     if isinstance(given, (str, os.PathLike)):
         return f"Experiment got {os.fspath(given)}: Experiment.from_yaml(path) takes an experiment file"
-    return f"Experiment got {type(given).__name__}: use Experiment.from_yaml(path) or Experiment.from_dict(raw, directory)"
+    return (
+        f"Experiment got {type(given).__name__}: use Experiment.from_yaml(path) or Experiment.from_dict(raw, directory)"
+    )
 
 
 def _flat(sections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -59,7 +59,9 @@ def pack(
         path = os.path.join(scratch, "experiment.zip")
         for travels in [data, {}] if data and data_stays else [data]:
             if _write(path, {**code, **travels}, _generated(experiment, objects, travels), limit_bytes):
-                stays = () if travels or not data else (f"the data ({_mib(data.values())}) is read where it lies",)
+                stays: tuple[str, ...] = (
+                    () if travels or not data else (f"the data ({_mib(data.values())}) is read where it lies",)
+                )
                 stays += _stays_behind(experiment, {**code, **data})
                 yield Parcel(path, os.path.getsize(path), stays)
                 return
@@ -119,8 +121,8 @@ def _brought(experiment: ExperimentConfig, objects: Mapping[str, Any], limit_byt
     size, name = sizes[0]
     key = next((key for key, value in loading.references(experiment) if value == f"{by_value.MODULE}:{name}"), "")
     return (
-        f"{key} {name} brings {size / 1e6:,.0f} MB by value, and Ray takes {limit_bytes / 1e6:.0f} MB (zipped): pass it "
-        "as a file, which the function loads: beside the experiment, or where every node can read it"
+        f"{key} {name} brings {size / 1e6:,.0f} MB by value, and Ray takes {limit_bytes / 1e6:.0f} MB (zipped): pass "
+        "it as a file, which the function loads: beside the experiment, or where every node can read it"
     ).lstrip()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from raymx.report import words
 from raymx.report.cell_summaries import CellSummary, Noise
 from raymx.report.effects import Effect
-from raymx.report.how import command, rates
+from raymx.report.how import codes, command, rates
 from raymx.report.intervals import Interval
 from raymx.report.model import SLACK, SPEED_SLACK, ComparedAxis, ObjectiveColumn, show
 from raymx.report.recommend import Judge, firsts
@@ -61,7 +61,7 @@ def paragraph(study: Study, noise: Noise, found: Answer | None) -> list[str]:
     if len({tuple(entry.trial.axes.items()) for entry in study.entries}) > 1:
         said += _choice(study, noise, found)
         said += command(study, found.recommended)
-    said += rates(study)
+    said += rates(study) + codes(study)
     return [*said, _how_sure(study, noise)]
 
 

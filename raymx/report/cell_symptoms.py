@@ -71,7 +71,8 @@ def _why_no_gain(entry: Entry, full: Sequence[Entry]) -> str:
             "(precision.wire_dtype: float16 halves it), or its layers are too small to gain by it"
         )
     return (
-        "why is not measured. A guess: its layers are too small; larger batches, and channels in multiples of 8, may help"
+        "why is not measured. A guess: its layers are too small; larger batches, and channels in multiples of 8, "
+        "may help"
     )
 
 

@@ -1,6 +1,6 @@
 """What somebody who knows the field would say of a trial, each with its number: the table of diagnoses. Pure.
 
-A diagnosis says what was measured. Its cause mostly was not: then it says that too, and what is often found or may help.
+A diagnosis says what was measured. Its cause mostly was not: then it says so, and what is often found or may help.
 
 To add one: a row here, and the function that finds it, of `trial_symptoms` or `cell_symptoms`. The page, its tables,
 findings.json and the documentation read the row.
@@ -34,14 +34,14 @@ KINDS: Mapping[str, DiagnosisKind] = {
     ),
     "chance": DiagnosisKind(
         "at chance",
-        "The validation accuracy is what guessing gives. Why is not measured; what is often found: a learning rate that "
-        "is too high (async updates stand less), or labels that do not belong to the records.",
+        "The validation accuracy is what guessing gives. Why is not measured; what is often found: a learning rate "
+        "that is too high (async updates stand less), or labels that do not belong to the records.",
         trial_symptoms.chance,
     ),
     "input": DiagnosisKind(
         "input bound",
-        "Training waited for data for a large part of its time, which no setting of the net, the store or the precision "
-        "makes shorter. What may: more data.cpus, a data.cache that holds the records, faster storage.",
+        "Training waited for data for a large part of its time, which no setting of the net, the store or the "
+        "precision makes shorter. What may: more data.cpus, a data.cache that holds the records, faster storage.",
         of_each(trial_symptoms.input_bound),
     ),
     "precision": DiagnosisKind(

@@ -63,6 +63,17 @@ def _batch_and_warmup(entry: Entry) -> str:
     return f"{entry.label} ({entry.trial.warmup_epochs:.3g} of {entry.trial.epochs} epochs)"
 
 
+def codes(study: Study) -> list[str]:
+    """Whether trials were trained by different code, as when a sweep was resumed after a change."""
+    versions = {entry.trial.code for entry in study.entries if entry.trial.code}
+    if len(versions) < 2:
+        return []
+    return [
+        f"These trials were trained by {len(versions)} versions of the experiment's own modules (the column code): "
+        "what differs between them may be that."
+    ]
+
+
 def command(study: Study, cell: CellSummary) -> list[str]:
     """The command that trains a cell alone; none where its settings are not known, or only a notebook has them."""
     settings = next((e.trial.settings for e in study.entries if e.trial.axes == cell.axes and e.trial.settings), None)

@@ -70,9 +70,10 @@ class ComparedAxis:
 class TrialResult:
     """One trial: its facts (trial.json, or what else is known) and its reports.
 
-    Times are unix seconds, ``wall_s`` seconds. ``warmup_epochs`` is the warmup as it is run, lengthened; ``settings``
-    are the keys of the experiment that the trial's cell sets. Each of ``rows`` is one report with a column ``counts``: not those of an
-    interrupted epoch, nor those that a later report of the same epoch replaced after a restart.
+    Times are unix seconds, ``wall_s`` seconds. ``warmup_epochs`` is the warmup as it is run, lengthened; ``code`` is
+    the version of the experiment's own modules; ``settings`` are the keys of the experiment that the trial's cell sets.
+    Each of ``rows`` is one report with a column ``counts``: not those of an interrupted epoch, nor those that a later
+    report of the same epoch replaced after a restart.
     """
 
     sweep: str
@@ -97,6 +98,7 @@ class TrialResult:
     dtype: str | None = None
     compression: str | None = None
     warmup_epochs: float | None = None
+    code: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()

@@ -41,7 +41,7 @@ def idle_given(given: Mapping[str, object], points: Sequence[Point], at: At) -> 
 def _matters(axis: Axis, point: Point, at: At) -> bool:
     """Whether another value of the axis at this point is another experiment; one that cannot be is that too."""
     numbers = random.Random(0)
-    values = list(axis.values) or [axis.draw(numbers) for _ in range(3)]
+    values: list[str | int | float] = [*axis.values] or [axis.draw(numbers) for _ in range(3)]
     try:
         return len({effective(at({**point, axis.key: value})) for value in values}) > 1
     except ExperimentError:

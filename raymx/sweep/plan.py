@@ -193,8 +193,7 @@ def describe(prepared: RunPlan) -> str:
         (
             *table,
             *why,
-            f"{prepared.trials} trials of {epochs_in_words(prepared)} "
-            f"({sweep.repeats} a cell), {at_once}{skipped}.",
+            f"{prepared.trials} trials of {epochs_in_words(prepared)} ({sweep.repeats} a cell), {at_once}{skipped}.",
         )
     )
 

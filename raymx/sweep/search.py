@@ -164,9 +164,9 @@ class Checked(Searcher):
     def _tell(self, name: str, result: dict[str, Any] | None) -> None:
         self.searcher.on_trial_complete(name, result=result, error=result is None)
 
-    def _ended(self, why: str) -> str:
+    def _ended(self, why: str) -> Any:
         listener().warn(f"the search ends after {count(self._possible, 'cell')}: {why}")
-        return str(Searcher.FINISHED)
+        return Searcher.FINISHED
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         if trial_id in self._names and self.metric in result:  # a row of an interrupted epoch may lack it

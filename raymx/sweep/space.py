@@ -61,7 +61,9 @@ class Space:
     @property
     def size(self) -> int | None:
         """How many points there are; None where there is a range of numbers that are not whole."""
-        sizes = [len(axis.values) or (int(axis.high - axis.low) if AXIS_KINDS[axis.kind].whole else 0) for axis in self.axes]
+        sizes = [
+            len(axis.values) or (int(axis.high - axis.low) if AXIS_KINDS[axis.kind].whole else 0) for axis in self.axes
+        ]
         return math.prod(sizes) or None
 
     @property
@@ -153,9 +155,7 @@ class Space:
                 try:
                     self._parse_alone(axis, value)
                 except ExperimentError as error:
-                    yield from (
-                        f"sweep.space.{axis.key}: {line}" for line in str(error).splitlines()
-                    )
+                    yield from (f"sweep.space.{axis.key}: {line}" for line in str(error).splitlines())
                     break
 
     def _parse_alone(self, axis: Axis, value: Any) -> None:
@@ -184,10 +184,12 @@ def trial_config(
     point: Any = None,
     spare_cpus: float = 0.0,
     gpus_available: int = 0,
+    code: str = "",
 ) -> dict[str, Any]:
     """What a trial of Tune's is given. ``raw``: ``experiment.to_dict()``; ``point``: ``axes``, ``cell``, ``repeat``.
 
-    ``cluster`` is what may be another when the run is resumed.
+    ``code``: the driver's copy of the experiment's modules. ``cluster`` is what may be another when the run is resumed:
+    what is imported then are the modules of that time, from where they are then.
     """
     return {
         "experiment": raw,
@@ -199,6 +201,7 @@ def trial_config(
             "spare_cpus": spare_cpus,
             "gpus_available": gpus_available,
             "yields": (experiment.sweep.priority, experiment.sweep.yield_after_s),
+            "code": code,
         },
     }
 

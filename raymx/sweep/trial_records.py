@@ -38,6 +38,7 @@ class TrialRecord:
     cpus: float
     gpus: float
     settings: Mapping[str, object] = field(default_factory=dict)
+    code: str = ""  # the version of the experiment's own modules
     state: State = "running"
     error: str | None = None
     started: float = 0.0
@@ -71,6 +72,7 @@ class TrialRecord:
             "peak_lr": schedule.from_experiment(one, 1).peak,
             "warmup_epochs": rules.warmup_epochs(one),
             "settings": dict(self.settings),
+            "code": self.code or None,
             "lr_factor": rules.batch_factor(one),
             "global_batch_size": one.training.global_batch_size,
             "num_workers": one.resources.min_workers,
@@ -84,7 +86,8 @@ class TrialRecord:
 class TrialRecords:
     """All trials of a run, written down as they change."""
 
-    def __init__(self, storage: str, folder: str, prepared: RunPlan) -> None:
+    def __init__(self, storage: str, folder: str, prepared: RunPlan, code: str = "") -> None:
+        self._code = code
         self._storage, self._folder, self._prepared = storage, folder, prepared
         self._space = Space(prepared.base)
         self._records: dict[str, TrialRecord] = {}
@@ -135,7 +138,7 @@ class TrialRecords:
         plan = placement.plan(experiment, gpus_of(experiment, config["cluster"]["gpus_per_worker"]))
         gpus, cpus = placement.size(placement.with_spare(plan, config["cluster"]["spare_cpus"]))
         settings = self._space.settings(point["axes"])
-        new = TrialRecord(trial_id, point["cell"], repeat, point["axes"], experiment, cpus, gpus, settings)
+        new = TrialRecord(trial_id, point["cell"], repeat, point["axes"], experiment, cpus, gpus, settings, self._code)
         old = self._records.get(trial_id) or self._read(new, folder)
         self._folders[trial_id] = folder
         return self._keep(replace(new, started=old.started, wall_s=old.wall_s).begun(time.time()))

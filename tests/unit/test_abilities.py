@@ -39,8 +39,8 @@ def test_a_gpu_that_mxnet_has_no_code_for_is_refused() -> None:
     with pytest.raises(PlacementError) as error:
         prepared(*nodes, resources={"gpus_per_worker": 1})
     assert str(error.value) == (
-        "resources.gpus_per_worker is 1: MXNet 1.9.1 has code for NVIDIA GPUs of compute capability 5.0 to 8.9, and not "
-        "for NVIDIA H100 80GB HBM3 (9.0) of a; set it to 0, or use others"
+        "resources.gpus_per_worker is 1: MXNet 1.9.1 has code for NVIDIA GPUs of compute capability 5.0 to 8.9, and "
+        "not for NVIDIA H100 80GB HBM3 (9.0) of a; set it to 0, or use others"
     )
     with pytest.raises(PlacementError, match=r"resources\.gpus_per_worker is auto"):
         prepared(*nodes, resources={"gpus_per_worker": "auto"})

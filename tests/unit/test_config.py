@@ -319,7 +319,7 @@ def test_files_of_other_editors_are_read(tmp_path: Path, begin: str, end: str) -
 def test_the_record_of_a_run_is_no_experiment_file(tmp_path: Path) -> None:
     found = load_message(tmp_path, "directory: /x\nexperiment: {name: tiny}\n")
     assert len(found.splitlines()) == 1
-    assert f"is the record of a run, not an experiment file: to go on with that run give --resume {tmp_path}" in found
+    assert f"is the record of a run, not an experiment file: to go on with it give --resume {tmp_path}" in found
 
 
 @pytest.mark.parametrize(

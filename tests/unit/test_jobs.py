@@ -305,7 +305,9 @@ class TestExperiment:
             def collect_params(self) -> None: ...
 
         experiment = Experiment.from_yaml(FASHION_MNIST)
-        with pytest.raises(ExperimentError, match=r"model\.loss is a L2Loss .* give the class L2Loss itself, or f\(out"):
+        with pytest.raises(
+            ExperimentError, match=r"model\.loss is a L2Loss .* give the class L2Loss itself, or f\(out"
+        ):
             experiment.override({"model.loss": L2Loss()})
         with pytest.raises(ExperimentError, match=r"^model\.loss is a L2Loss"):
             experiment.sweep({"model.loss": [L2Loss(), "l2"]})

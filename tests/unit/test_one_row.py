@@ -109,9 +109,7 @@ def test_a_trial_schedulers_arguments_are_those_of_tunes_class() -> None:
         assert pickle.loads(pickle.dumps(type(made))) is type(made)
 
 
-@pytest.mark.parametrize(
-    ("axis", "most"), [({"grid": [2, 6]}, 6), ({"grid": [6, 2]}, 6), ({"randint": [2, 9]}, 8)]
-)
+@pytest.mark.parametrize(("axis", "most"), [({"grid": [2, 6]}, 6), ({"grid": [6, 2]}, 6), ({"randint": [2, 9]}, 8)])
 def test_the_longest_trial_of_asha_is_that_of_the_space(axis: dict[str, Any], most: int) -> None:
     schedulers = pytest.importorskip("raymx.sweep.schedulers")
     space = {"training.epochs": axis}

@@ -188,6 +188,8 @@ def test_compression_shows_in_bytes_pushed_alone() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cause_that_was_not_measured_is_not_stated_as_one(kind: str) -> None:
     advice = KINDS[kind].advice
-    assert not any(words in advice for words in ("is the bottleneck", "is mostly", ": something else", "no other setting"))
+    assert not any(
+        words in advice for words in ("is the bottleneck", "is mostly", ": something else", "no other setting")
+    )
     if kind in ("chance", "uneven", "twin", "first_step"):  # only what it led to is known
         assert "not measured" in advice

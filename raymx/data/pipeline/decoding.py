@@ -241,7 +241,7 @@ def load_transform(name: str, directory: str) -> Transform:
 
 
 def _check_call(name: str, transform: Any) -> None:
-    """Raise DataError when a transform cannot be called as raymx calls it; Gluon's data sets call with two arguments."""
+    """Raise DataError when a transform cannot be called as raymx calls it; Gluon's data sets give two arguments."""
     try:
         signature = inspect.signature(transform)
     except (TypeError, ValueError):  # of a function in C, which has none

@@ -21,6 +21,7 @@ from raymx.data.recordio.framing import read_payload
 from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
 from raymx.experiment.loading import ExperimentConfig
+from raymx.experiment.user_code import code_folder
 from raymx.storage import open_reader
 
 
@@ -92,7 +93,7 @@ class Splits:
             seed=self._experiment.training.seed,
             skip_bad=data.on_bad_record == "skip",
             transform=data.transform if training else data.validation_transform,
-            directory=self._experiment.directory,
+            directory=code_folder(self._experiment.directory),  # read tasks are other processes
         )
 
     def _try_transform(self, split: str) -> bool:

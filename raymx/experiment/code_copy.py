@@ -1,0 +1,94 @@
+"""The code of a run as it was when the run began: a copy that its processes import, whatever is edited meanwhile.
+
+    with copied("/home/me/experiment") as folder:       # its modules; "" where it is too large to copy
+        ...
+    before = zipped("/home/me/experiment")              # its modules, as code.zip in the run's folder
+    changed(before, "/home/me/experiment")              # ["nets.py", "more.py (new)"]
+
+Only modules are copied. All else is a link to the file itself, so that a module finds its neighbours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from raymx.experiment.source_files import module_files
+
+CODE = "code.zip"  # in a run's folder
+MOST_FILES = 10_000
+_PYTHON = ".py"
+
+
+@contextlib.contextmanager
+def copied(directory: str) -> Iterator[str]:
+    """A folder with the modules of ``directory`` as they are now, for as long as the context lasts; "" where there are
+    more than `MOST_FILES` files, or they cannot be copied."""
+    files = module_files(directory) if os.path.isdir(directory) else {}
+    if not any(name.endswith(_PYTHON) for name in files) or len(files) > MOST_FILES:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(prefix="raymx_code_", ignore_cleanup_errors=True) as folder:
+        try:
+            _fill(Path(folder), files)
+        except OSError:  # no room: the modules themselves are imported
+            yield ""
+            return
+        yield folder
+
+
+def _fill(folder: Path, files: dict[str, str]) -> None:
+    for name, file in files.items():
+        there = folder / name
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(_PYTHON):
+            shutil.copyfile(file, there)
+        else:
+            there.symlink_to(os.path.abspath(file))
+
+
+def zipped(directory: str) -> bytes:
+    """The modules of ``directory`` as a zip file."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, code in _modules(directory).items():
+            archive.writestr(zipfile.ZipInfo(name), code)
+    return content.getvalue()
+
+
+def version(archive: bytes) -> str:
+    """A short text that is equal for equal modules."""
+    read = hashlib.sha256()
+    for name, code in sorted(_unzipped(archive).items()):
+        read.update(f"{name} {len(code)} ".encode() + code)
+    return read.hexdigest()[:8]
+
+
+def changed(archive: bytes, directory: str) -> list[str]:
+    """The modules of ``directory`` that differ from those in a zip file; [] for one that is damaged."""
+    now, before = _modules(directory), _unzipped(archive)
+    if not before:
+        return []
+    found = [name for name in now if name in before and now[name] != before[name]]
+    found += [f"{name} (new)" for name in now if name not in before]
+    return sorted(found + [f"{name} (gone)" for name in before if name not in now])
+
+
+def _modules(directory: str) -> dict[str, bytes]:
+    files = module_files(directory) if os.path.isdir(directory) else {}
+    return {name: Path(file).read_bytes() for name, file in files.items() if name.endswith(_PYTHON)}
+
+
+def _unzipped(archive: bytes) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            return {name: opened.read(name) for name in opened.namelist()}
+    except (zipfile.BadZipFile, OSError, ValueError):
+        return {}
