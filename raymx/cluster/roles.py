@@ -214,7 +214,8 @@ class Worker:
             self._context.channel.ask("end")  # it can still be asked for a checkpoint
         except LoopEnded:
             pass
-        except RaymxError:
+        except RaymxError as error:  # a transform's has a traceback
+            error.args = (as_written(str(error), self._directory),)
             raise
         except RayError as error:  # of the data stream: what it read was lost with its process or node
             raise RoleLost(f"worker {task.rank} of {task.num_workers}: {type(error).__name__}: {error}") from None

@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from raymx.experiment.source_files import module_files
+from raymx.experiment.source_files import is_left_out, module_files
 
 CODE = "code.zip"  # in a run's folder
 MOST_FILES = 10_000
@@ -29,29 +29,50 @@ _PYTHON = ".py"
 
 @contextlib.contextmanager
 def copied(directory: str) -> Iterator[str]:
-    """A folder with the modules of ``directory`` as they are now, for as long as the context lasts; "" where there are
-    more than `MOST_FILES` files, or they cannot be copied."""
-    files = module_files(directory) if os.path.isdir(directory) else {}
-    if not any(name.endswith(_PYTHON) for name in files) or len(files) > MOST_FILES:
-        yield ""
-        return
+    """A folder with the modules of ``directory`` as they are now, for as long as the context lasts; "" where it has
+    none, or more than `MOST_FILES` files, or they cannot be copied."""
     with tempfile.TemporaryDirectory(prefix="raymx_code_", ignore_cleanup_errors=True) as folder:
         try:
-            _fill(Path(folder), files)
-        except OSError:  # no room: the modules themselves are imported
-            yield ""
-            return
-        yield folder
+            copies = _fill(Path(directory), Path(folder), _Budget())
+        except (OSError, _TooMany):  # the modules themselves are imported
+            copies = 0
+        yield folder if copies else ""
 
 
-def _fill(folder: Path, files: dict[str, str]) -> None:
-    for name, file in files.items():
-        there = folder / name
-        there.parent.mkdir(parents=True, exist_ok=True)
-        if name.endswith(_PYTHON):
-            shutil.copyfile(file, there)
+class _TooMany(Exception):
+    """There are more files than may be looked at."""
+
+
+class _Budget:
+    """How many files may still be looked at."""
+
+    def __init__(self) -> None:
+        self._left = MOST_FILES
+
+    def take(self, number: int) -> None:
+        """Raises _TooMany."""
+        self._left -= number
+        if self._left < 0:
+            raise _TooMany
+
+
+def _fill(source: Path, there: Path, budget: _Budget) -> int:
+    """Copy the modules of ``source``, and link all else in it, ignored files too; how many modules there are."""
+    entries, copies = list(source.iterdir()), 0
+    budget.take(len(entries))
+    for entry in entries:
+        link = there / entry.name
+        if entry.name == "__pycache__":
+            continue
+        if entry.suffix == _PYTHON and entry.is_file():
+            shutil.copyfile(entry, link)
+            copies += 1
+        elif entry.is_dir() and not entry.is_symlink() and not is_left_out(entry):
+            link.mkdir()
+            copies += _fill(entry, link, budget)
         else:
-            there.symlink_to(os.path.abspath(file))
+            link.symlink_to(os.path.abspath(entry))
+    return copies
 
 
 def zipped(directory: str) -> bytes:

@@ -90,7 +90,7 @@ def _below(
     ignored, inside = [*ignored, *_ignore_files(folder)], [*inside, folder.resolve()]
     for path in folder.iterdir():
         if path.is_dir():
-            if _is_left_out(path):
+            if is_left_out(path):
                 continue
             if any(is_ignored(path) for is_ignored in ignored):
                 yield path, _IGNORED
@@ -104,7 +104,8 @@ def _below(
             yield path, f"a link to {os.readlink(path)}, which does not exist"
 
 
-def _is_left_out(folder: Path) -> bool:
+def is_left_out(folder: Path) -> bool:
+    """Whether a folder holds nothing of an experiment's: caches, version control, environments, runs."""
     return (
         folder.name in _FOLDERS
         or folder.name.endswith(".egg-info")

@@ -29,7 +29,8 @@ def use_code(copy: str, in_working_dir: bool) -> None:
     folder, as it was then, where this process was started.
     """
     global _code
-    _code = copy if copy and os.path.isdir(copy) else os.getcwd() if copy and in_working_dir else ""
+    readable = bool(copy) and os.access(copy, os.R_OK | os.X_OK)  # it may be another user's cluster
+    _code = copy if readable else os.getcwd() if copy and in_working_dir else ""
 
 
 def code_folder(directory: str) -> str:

@@ -23,6 +23,12 @@ def folder(tmp_path: Path) -> Path:
     (there / "own_of_this_test.py").write_text("units = 8\n")
     (there / "own" / "more.py").write_text("")
     (there / "start.params").write_bytes(b"p")
+    (there / "made_of_this_test.py").write_text("")
+    (there / ".gitignore").write_text("*.params\nmade*.py\n")
+    (there / "data").mkdir()
+    (there / "data" / "a.rec").write_bytes(b"r")
+    (there / "runs" / "r").mkdir(parents=True)
+    (there / "runs" / "r" / "run.yaml").write_text("")
     return there
 
 
@@ -45,6 +51,9 @@ def test_an_edit_after_the_start_is_not_imported(folder: Path, process: None) ->
         assert user_code.code_folder(str(folder)) == code
         assert (Path(code) / "start.params").read_bytes() == b"p"
         assert (Path(code) / "own" / "more.py").is_file()
+        assert (Path(code) / "made_of_this_test.py").is_file()  # on this machine nothing that is ignored is missing
+        assert (Path(code) / "data" / "a.rec").read_bytes() == b"r"
+        assert (Path(code) / "runs" / "r").is_symlink()
     assert not Path(code).exists()
     assert (folder / "start.params").read_bytes() == b"p"
 
