@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     given = options.overrides(args)
     experiment = _experiment(args, given)
-    _check(experiment, given)
+    _check(experiment, given, resumed=args.resume is not None)
     if args.dry_run:
         from raymx.driver.dry_run import dry_run
 
@@ -43,11 +43,11 @@ def _run(args: argparse.Namespace) -> int:
     ).execute()
 
 
-def _check(experiment: ExperimentConfig, given: Mapping[str, object]) -> None:
+def _check(experiment: ExperimentConfig, given: Mapping[str, object], *, resumed: bool) -> None:
     """Raise ExperimentError for what can be known before Ray starts. ``given``: the keys that flags set."""
     loading.check_files(experiment)
     settings.check(experiment)
-    space.check(experiment, given)
+    space.check(experiment, given, resumed=resumed)
     if experiment.sweep.space:
         combinations.check_installed(experiment.sweep)
 

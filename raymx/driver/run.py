@@ -150,6 +150,13 @@ class Driver:
                 ],
                 "note",
             )
+        if len(nodes) > 1 and not self._run_id and (left := source_files.named_but_ignored(self.experiment)):
+            self._display.warnings(
+                [
+                    f"a .gitignore or .rayignore keeps from other nodes what the experiment names: {', '.join(left)}; "
+                    "take it out of there, or name it by a path that all nodes share"
+                ]
+            )
         return prepared
 
     def _resumed_folder(self) -> str:

@@ -45,6 +45,14 @@ def module_files(directory: str) -> dict[str, str]:
     return {name: file for name, file in found if not name.endswith(_RECORDS)}
 
 
+def named_but_ignored(experiment: ExperimentConfig) -> list[str]:
+    """What the experiment names and Ray's own working directory leaves out, as a .gitignore or .rayignore says."""
+    top = Path(experiment.directory)
+    ignored = [str(path.relative_to(top)) for path, why in _below(top) if why == _IGNORED]
+    named = {**named_files(experiment), **data_files(experiment)}
+    return sorted(name for name in named if any(name == one or name.startswith(f"{one}/") for one in ignored))
+
+
 def left_out(directory: str, named: Collection[str] = ()) -> list[str]:
     """The files and folders that stay behind though nobody knows them as of no use, each with why.
 

@@ -193,9 +193,19 @@ def describe(prepared: RunPlan) -> str:
         (
             *table,
             *why,
+            *_notes(prepared),
             f"{prepared.trials} trials of {epochs_in_words(prepared)} ({sweep.repeats} a cell), {at_once}{skipped}.",
         )
     )
+
+
+def _notes(prepared: RunPlan) -> list[str]:
+    """What is worth knowing of the cells that can run, each with their numbers."""
+    found: dict[str, list[str]] = {}
+    for cell in prepared.planned:
+        for note in cell.notes:
+            found.setdefault(note, []).append(str(cell.number))
+    return [f"note: {note} (cell{'s' * (len(cells) > 1)} {', '.join(cells)})" for note, cells in found.items()]
 
 
 def epochs_in_words(prepared: RunPlan) -> str:

@@ -40,10 +40,12 @@ class Space:
         self._raw = self.base.to_dict()
         self.axes = axes_of(experiment.sweep.space)
 
-    def check(self) -> None:
+    def check(self, *, resumed: bool = False) -> None:
         """Raise ExperimentError, a line for each value that the experiment cannot have, and for each axis that changes
-        nothing; it looks at every value."""
-        problems = list(self._problems()) or list(idle_axes(self.axes, self._examples(), self.at))
+        nothing, unless the sweep has been trained with it (``resumed``); it looks at every value."""
+        problems = list(self._problems())
+        if not problems and not resumed:
+            problems = list(idle_axes(self.axes, self._examples(), self.at))
         if problems:
             raise ExperimentError("\n".join(problems))
 
@@ -162,13 +164,13 @@ class Space:
         parse_experiment(self._raw, self.base.directory, self._as_settings(axis.key, value), by_flags=False)
 
 
-def check(experiment: ExperimentConfig, given: Mapping[str, object] | None = None) -> None:
+def check(experiment: ExperimentConfig, given: Mapping[str, object] | None = None, *, resumed: bool = False) -> None:
     """Raise ExperimentError for what of a run or a sweep cannot be on any cluster.
 
-    ``given`` are the keys that flags have set: one that changes nothing is refused too.
+    ``given`` are the keys that flags have set: one that changes nothing is refused too. ``resumed``: see `Space.check`.
     """
     if experiment.sweep.space:
-        Space(experiment).check()
+        Space(experiment).check(resumed=resumed)
     else:
         rules.check(experiment)
     if given:

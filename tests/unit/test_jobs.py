@@ -19,7 +19,7 @@ from conftest import EXPERIMENTS
 
 import raymx
 from raymx.errors import ClusterUnreachable, ExperimentError, JobError
-from raymx.experiment import loading
+from raymx.experiment import loading, source_files
 from raymx.jobs import by_value, cli, clusters, dashboard, packing, status
 from raymx.jobs.dashboard import Dashboard
 from raymx.jobs.experiment import Experiment
@@ -123,6 +123,8 @@ class TestPacking:
         names, _ = sent(experiment)
         assert {"start.params", "nets.py", "own/loops.py"} <= set(names)
         assert "other.params" not in names
+        ignored = source_files.named_but_ignored(experiment)
+        assert ignored == ["nets.py", "own/loops.py", "start.params"]
 
     def test_what_stays_behind_is_named(self, tmp_path: Path) -> None:
         there = folder(tmp_path / "here", _dot_gitignore="*.params\n", start_dot_params=b"p")

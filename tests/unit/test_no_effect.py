@@ -51,6 +51,7 @@ def test_an_axis_that_changes_nothing_is_refused_by_name(
     assert str(error.value).startswith(f"sweep.space.{key} changes nothing: ")
     assert why in str(error.value)
     assert len(str(error.value).splitlines()) == 1
+    space.check(sweep_over({key: values}, **given), resumed=True)  # a sweep that was begun with it goes on
 
 
 def test_an_axis_that_changes_something_in_one_cell_is_an_axis() -> None:

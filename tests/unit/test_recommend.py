@@ -8,11 +8,13 @@ import pytest
 from factories import make_experiment
 from test_report import found_in
 
+from raymx.cluster.placement import NodeResources
 from raymx.driver.dry_run import rate
 from raymx.experiment import rules
 from raymx.report.answer import answer
 from raymx.report.cell_summaries import CellSummary, Noise
 from raymx.report.model import ComparedAxis, ObjectiveColumn
+from raymx.sweep.plan import describe, prepare
 from raymx.sweep.space import Space
 
 ACCURACY = ObjectiveColumn("validation_accuracy", "max")
@@ -127,6 +129,19 @@ def test_the_settings_of_a_point_give_its_experiment_again() -> None:
     again = make_experiment({**space.settings({"batch_lr": "512"})}, training=one.to_dict()["training"])
     assert again.training == space.at({"batch_lr": "512"}).training
     assert rate(again) == "batch 512, learning rate 0.2 at its peak, warmup 2 of 2 epochs"
+
+
+def test_the_dry_run_of_a_sweep_has_rates_warmup_and_notes_of_its_cells() -> None:
+    one = make_experiment(
+        data={"cpus": 1},
+        training={"global_batch_size": 128, "base_lr": 0.05, "epochs": 2, "warmup_epochs": 0.5},
+        sweep={"space": {"batch_lr": {"grid": [128, 384]}}},
+    )
+    node = [NodeResources("node", 8, 0)]
+    lines = describe(prepare(one, node, node)).splitlines()
+    assert lines[0].split() == ["cell", "batch_lr", "batch", "peak", "rate", "warmup", "CPU", "GPU", "verdict"]
+    assert lines[2].split() == ["1", "384", "384", "0.15", "1.5", "of", "2", "3", "0", "runs"]
+    assert "note: Warmup lasts 1.5 of 2 epochs, which is most of the training. (cell 1)" in lines
 
 
 @pytest.mark.parametrize(
