@@ -17,6 +17,7 @@ from raymx.cluster import placement
 from raymx.errors import ExperimentError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
+from raymx.experiment.without_effect import idle
 from raymx.kvstore import schedule
 from raymx.results import run_folder
 from raymx.sweep.axis import Point, label
@@ -137,7 +138,7 @@ class TrialRecords:
         experiment = self._space.at(point["axes"], repeat)
         plan = placement.plan(experiment, gpus_of(experiment, config["cluster"]["gpus_per_worker"]))
         gpus, cpus = placement.size(placement.with_spare(plan, config["cluster"]["spare_cpus"]))
-        settings = self._space.settings(point["axes"])
+        settings = effective_settings(self._space, point["axes"])
         new = TrialRecord(trial_id, point["cell"], repeat, point["axes"], experiment, cpus, gpus, settings, self._code)
         old = self._records.get(trial_id) or self._read(new, folder)
         self._folders[trial_id] = folder
@@ -182,6 +183,12 @@ class TrialRecords:
         """Why a file could not be written, once; "" when all were."""
         problem, self._problem = self._problem, ""
         return problem
+
+
+def effective_settings(space: Space, point: Point) -> dict[str, object]:
+    """The keys that a point sets, without those that change nothing at it, which a command line would be refused."""
+    without = idle(space.at(point))
+    return {key: value for key, value in space.settings(point).items() if key not in without}
 
 
 def _cell(cell: Cell) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from raymx.report.answer import answer
 from raymx.report.cell_summaries import CellSummary, Noise
 from raymx.report.model import ComparedAxis, ObjectiveColumn
 from raymx.sweep.plan import describe, prepare
-from raymx.sweep.space import Space
+from raymx.sweep.space import Space, check
+from raymx.sweep.trial_records import effective_settings
 
 ACCURACY = ObjectiveColumn("validation_accuracy", "max")
 STORE = ComparedAxis("kvstore.type", "grid", ("dist_sync", "dist_async"))
@@ -142,6 +143,15 @@ def test_the_dry_run_of_a_sweep_has_rates_warmup_and_notes_of_its_cells() -> Non
     assert lines[0].split() == ["cell", "batch_lr", "batch", "peak", "rate", "warmup", "CPU", "GPU", "verdict"]
     assert lines[2].split() == ["1", "384", "384", "0.15", "1.5", "of", "2", "3", "0", "runs"]
     assert "note: Warmup lasts 1.5 of 2 epochs, which is most of the training. (cell 1)" in lines
+
+
+def test_the_command_of_a_cell_is_one_that_is_taken() -> None:
+    axes = {"kvstore.type": {"grid": ["dist_sync", "dist_async"]}, "training.async_lr_factor": {"grid": [0.5, 1.0]}}
+    space = Space(make_experiment(resources={"workers": 2}, sweep={"space": axes}))
+    for kind, keys in (("dist_sync", ["kvstore.type"]), ("dist_async", list(axes))):
+        settings = effective_settings(space, {"kvstore.type": kind, "training.async_lr_factor": "0.5"})
+        assert list(settings) == keys
+        check(make_experiment(settings, resources={"workers": 2}), settings)
 
 
 @pytest.mark.parametrize(
