@@ -19,7 +19,7 @@ from raymx.driver.interrupt import Interrupt
 from raymx.driver.planning import free_now, nodes_to_plan_with
 from raymx.driver.sweep_display import SweepDisplay
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
-from raymx.experiment import code_copy, source_files
+from raymx.experiment import code_copy, loading, source_files
 from raymx.experiment.loading import ExperimentConfig
 from raymx.results import run_folder
 from raymx.results import summary as summaries
@@ -107,19 +107,23 @@ class Driver:
 
     def _keep_code(self, folder: str) -> str:
         """Keep the run's code in its folder; its version. Of a resumed run it is said what has changed."""
-        path = storage.child(self._storage_path, folder)
+        if not self._modules:
+            if loading.references(self.experiment) and not self._run_id:
+                where = self.experiment.directory
+                said = f"the modules in {where} could not be copied: do not edit them while this run goes on"
+                self._display.warnings([said], "note")
+            return ""
+        path, code = storage.child(self._storage_path, folder), code_copy.zipped(self._modules)
         with contextlib.suppress(RaymxError, OSError):  # what is trained is not held up by it
-            code = code_copy.zipped(self._modules or self.experiment.directory)
             before = storage.content(storage.child(path, code_copy.CODE)) if self._resume is not None else None
-            changes = code_copy.changed(before, self.experiment.directory) if before else []
+            changes = code_copy.changed(before, self._modules) if before else []
             if changes:
                 said = (
                     f"the code has changed since the run was last started: {', '.join(changes)}; it goes on with that"
                 )
                 self._display.warnings([said], "note")
             storage.write_files(path, {code_copy.CODE: code})
-            return code_copy.version(code)
-        return ""
+        return code_copy.version(code)
 
     def _write_for_watchers(self, run_id: str, folder: str) -> None:
         """From now on what is displayed is also written where clients of the cluster can read it."""

@@ -1,9 +1,8 @@
 """The code of a run as it was when the run began: a copy that its processes import, whatever is edited meanwhile.
 
     with copied("/home/me/experiment") as folder:       # its modules; "" where it is too large to copy
-        ...
-    before = zipped("/home/me/experiment")              # its modules, as code.zip in the run's folder
-    changed(before, "/home/me/experiment")              # ["nets.py", "more.py (new)"]
+        content = zipped(folder)                        # code.zip in the run's folder
+        changed(before, folder)                         # ["nets.py", "more.py (new)"], against an earlier one
 
 Only modules are copied. All else is a link to the file itself, so that a module finds its neighbours.
 """
@@ -13,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import itertools
 import os
 import shutil
 import tempfile
@@ -20,10 +20,10 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from raymx.experiment.source_files import is_left_out, module_files
+from raymx.experiment.source_files import is_left_out
 
 CODE = "code.zip"  # in a run's folder
-MOST_FILES = 10_000
+MOST_FILES, MOST_IN_FOLDER = 10_000, 1_000
 _PYTHON = ".py"
 
 
@@ -67,7 +67,7 @@ def _fill(source: Path, there: Path, budget: _Budget) -> int:
         if entry.suffix == _PYTHON and entry.is_file():
             shutil.copyfile(entry, link)
             copies += 1
-        elif entry.is_dir() and not entry.is_symlink() and not is_left_out(entry):
+        elif entry.is_dir() and not entry.is_symlink() and not is_left_out(entry) and not _is_large(entry):
             link.mkdir()
             copies += _fill(entry, link, budget)
         else:
@@ -75,11 +75,16 @@ def _fill(source: Path, there: Path, budget: _Budget) -> int:
     return copies
 
 
-def zipped(directory: str) -> bytes:
-    """The modules of ``directory`` as a zip file."""
+def _is_large(folder: Path) -> bool:
+    """Whether a folder holds so much that it is data, and no package."""
+    return sum(1 for _ in itertools.islice(os.scandir(folder), MOST_IN_FOLDER + 1)) > MOST_IN_FOLDER
+
+
+def zipped(folder: str) -> bytes:
+    """The modules in ``folder``, a copy, as a zip file."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, code in _modules(directory).items():
+        for name, code in _modules(folder).items():
             archive.writestr(zipfile.ZipInfo(name), code)
     return content.getvalue()
 
@@ -92,9 +97,9 @@ def version(archive: bytes) -> str:
     return read.hexdigest()[:8]
 
 
-def changed(archive: bytes, directory: str) -> list[str]:
-    """The modules of ``directory`` that differ from those in a zip file; [] for one that is damaged."""
-    now, before = _modules(directory), _unzipped(archive)
+def changed(archive: bytes, folder: str) -> list[str]:
+    """The modules in ``folder``, a copy, that differ from those in a zip file; [] for one that is damaged."""
+    now, before = _modules(folder), _unzipped(archive)
     if not before:
         return []
     found = [name for name in now if name in before and now[name] != before[name]]
@@ -102,9 +107,11 @@ def changed(archive: bytes, directory: str) -> list[str]:
     return sorted(found + [f"{name} (gone)" for name in before if name not in now])
 
 
-def _modules(directory: str) -> dict[str, bytes]:
-    files = module_files(directory) if os.path.isdir(directory) else {}
-    return {name: Path(file).read_bytes() for name, file in files.items() if name.endswith(_PYTHON)}
+def _modules(folder: str) -> dict[str, bytes]:
+    """What was copied; what is only linked is none."""
+    files = (Path(place, name) for place, _, names in os.walk(folder) for name in names if name.endswith(_PYTHON))
+    found = {str(file.relative_to(folder)): file.read_bytes() for file in files if not file.is_symlink()}
+    return dict(sorted(found.items()))
 
 
 def _unzipped(archive: bytes) -> dict[str, bytes]:

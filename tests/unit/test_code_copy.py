@@ -88,6 +88,14 @@ def test_a_folder_that_is_too_large_is_not_copied(folder: Path, monkeypatch: pyt
         assert code == ""
 
 
+def test_a_folder_of_data_is_linked_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_copy, "MOST_IN_FOLDER", 1)
+    (folder / "data" / "b.rec").write_bytes(b"r")
+    with code_copy.copied(str(folder)) as code:
+        assert (Path(code) / "data").is_symlink()
+        assert not (Path(code) / "own").is_symlink()
+
+
 def test_what_has_changed_is_said(folder: Path) -> None:
     before = code_copy.zipped(str(folder))
     assert code_copy.changed(before, str(folder)) == []
