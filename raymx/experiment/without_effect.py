@@ -141,6 +141,10 @@ _ROWS = (
 )
 
 
+KEYS = frozenset(row.key for row in _ROWS)
+"""All keys that may be idle."""
+
+
 def idle(experiment: ExperimentConfig) -> dict[str, str]:
     """The keys that change nothing in this experiment, and why."""
     found: dict[str, str] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from raymx.errors import ExperimentError
 from raymx.experiment.loading import FLAGS, ExperimentConfig
 from raymx.experiment.values import show
-from raymx.experiment.without_effect import effective, idle
+from raymx.experiment.without_effect import KEYS, effective, idle
 from raymx.sweep.axis import Axis, Point
 
 MOST_POINTS = 200
@@ -29,8 +29,9 @@ def idle_axes(axes: Sequence[Axis], points: Sequence[Point], at: At) -> Iterator
 
 def idle_given(given: Mapping[str, object], points: Sequence[Point], at: At) -> Iterator[str]:
     """A sentence for each key that a flag gives and that is idle at all ``points``."""
-    found = [idle(one) for point in points[:MOST_POINTS] if (one := _known(point, at))]
-    for key, value in given.items():
+    asked = {key: value for key, value in given.items() if key in KEYS}
+    found = [idle(one) for point in points[:MOST_POINTS] if asked and (one := _known(point, at))]
+    for key, value in asked.items():
         if found and all(key in each for each in found):
             flag = next((f"{flag} {show(value)}" for flag, dotted in FLAGS.items() if dotted == key), "")
             yield (
