@@ -77,7 +77,9 @@ def _prepare(process: Process) -> dict[str, Any]:
 
 
 def _use_code(process: Process) -> None:
-    use_code(process.code, "working_dir" in ray.get_runtime_context().runtime_env)
+    """From now on this process imports the driver's copy of the experiment's modules, or what Ray unpacked of them."""
+    if process.code:
+        use_code(process.code, "working_dir" in (ray.get_runtime_context().get_runtime_env_string() or ""))
 
 
 @ray.remote(concurrency_groups={"serve": 1, "watch": 1, "control": 2})
