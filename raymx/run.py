@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from raymx.cli import options
 from raymx.cli.exit import EXIT_OK, exit_code
@@ -21,8 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    experiment = _experiment(args)
-    _check(experiment)
+    given = options.overrides(args)
+    experiment = _experiment(args, given)
+    _check(experiment, given, resumed=args.resume is not None)
     if args.dry_run:
         from raymx.driver.dry_run import dry_run
 
@@ -42,18 +43,17 @@ def _run(args: argparse.Namespace) -> int:
     ).execute()
 
 
-def _check(experiment: ExperimentConfig) -> None:
-    """Raise ExperimentError for what can be known before Ray starts."""
+def _check(experiment: ExperimentConfig, given: Mapping[str, object], *, resumed: bool) -> None:
+    """Raise ExperimentError for what can be known before Ray starts. ``given``: the keys that flags set."""
     loading.check_files(experiment)
     settings.check(experiment)
-    space.check(experiment)
+    space.check(experiment, given, resumed=resumed)
     if experiment.sweep.space:
         combinations.check_installed(experiment.sweep)
 
 
-def _experiment(args: argparse.Namespace) -> ExperimentConfig:
+def _experiment(args: argparse.Namespace, overrides: Mapping[str, object]) -> ExperimentConfig:
     """What the command line names: an experiment file, or the run to resume, with its overrides."""
-    overrides = options.overrides(args)
     if args.resume and not args.experiment:
         from raymx.results import run_folder
 

@@ -7,6 +7,7 @@ import re
 from functools import partial
 from pathlib import Path
 
+from raymx import __version__
 from raymx.errors import ExperimentError
 from raymx.experiment import yaml_text
 from raymx.experiment.loading import FLAGS
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 def add_run_arguments(top: argparse.ArgumentParser) -> None:
     """The arguments of a run, wherever it is started."""
+    top.add_argument("--version", action="version", version=f"raymx {__version__}")
     top.add_argument(
         "experiment",
         nargs="?",
@@ -96,7 +98,12 @@ def _add_mxnet_flags(group: argparse._ArgumentGroup) -> None:
         help="GPUs of each worker as a list of ids: 0,1 is two GPUs (Ray chooses which), 0 is "
         "one, auto is what there is",
     )
-    add("--batch-size", metavar="N", help="samples in one update over ALL workers; MXNet's scripts mean one worker's")
+    add(
+        "--batch-size",
+        metavar="N",
+        help="samples in one update over ALL workers; MXNet's scripts mean one worker's. The rate goes with it "
+        "where training.base_batch_size is set, as a sweep's axis batch_lr does",
+    )
     add("--lr", metavar="RATE", help="learning rate at the base batch size")
     add("--num-epochs", metavar="N", help="passes over the training data")
     add("--dtype", metavar="TYPE", help="float32, float64, float16, amp_float16 or amp_bfloat16")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,11 +13,15 @@ from ray.util.placement_group import (
     PlacementGroup,
     placement_group_table,
 )
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raymx import _ray
+from raymx.cluster import this_machine
 from raymx.cluster.placement import NodeResources
+from raymx.experiment.mxnet_gpus import has_code_for_type
 
 PROBE_TIMEOUT_S = 1.0
+ABILITIES_TIMEOUT_S = 20.0
 
 Condition = Literal["ready", "lost", "draining", "pending"]
 
@@ -63,13 +67,47 @@ class Nodes:
         return "lost" if node not in self.addresses else "draining" if node in self.draining else "ready"
 
 
-def cluster_nodes() -> list[NodeResources]:
-    """What each node has that lives."""
+def cluster_nodes(*, processors: bool = False) -> list[NodeResources]:
+    """What each node has that lives. ``processors``: ask each for its processor too, which takes a process there."""
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    avx512 = _has_avx512([node["NodeID"] for node in alive]) if processors else {}
     return [
-        NodeResources(node["NodeManagerAddress"], node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0))
-        for node in ray.nodes()
-        if node["Alive"]
+        NodeResources(
+            node["NodeManagerAddress"],
+            node["Resources"].get("CPU", 0),
+            node["Resources"].get("GPU", 0),
+            avx512.get(node["NodeID"]),
+            unusable_gpus(node["Resources"]),
+        )
+        for node in alive
     ]
+
+
+def unusable_gpus(resources: Mapping[str, float]) -> str:
+    """The types of GPUs in a node's resources that MXNet has no code for, as Ray names them."""
+    types = (name.partition(":")[2] for name in resources if name.startswith("accelerator_type:"))
+    return ", ".join(name for name in types if not has_code_for_type(name))
+
+
+def _has_avx512(nodes: Sequence[str]) -> dict[str, bool | None]:
+    """By node, of those that answer in time."""
+    ask = ray.remote(num_cpus=0, max_retries=0)(this_machine.has_avx512)
+    here = ray.get_runtime_context().get_node_id()
+    asked = {
+        node: ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+        for node in nodes
+        if node != here
+    }
+    return {here: this_machine.has_avx512(), **(_answers(asked) if asked else {})}
+
+
+def _answers(asked: Mapping[str, Any]) -> dict[str, bool | None]:
+    ready, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=ABILITIES_TIMEOUT_S)
+    found: dict[str, bool | None] = {}
+    for node, reference in asked.items():
+        with contextlib.suppress(ray.exceptions.RayError):
+            found[node] = ray.get(reference) if reference in ready else None
+    return found
 
 
 def _reachable(node: Mapping[str, Any]) -> bool:

@@ -63,11 +63,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class NodeResources:
-    """What one node of the cluster has for this run."""
+    """What one node of the cluster has for this run. ``has_avx512``: None where it is not known;
+    ``unusable_gpus``: those that MXNet has no code for, in words."""
 
     name: str
     cpu: float
     gpu: float
+    has_avx512: bool | None = None
+    unusable_gpus: str = ""
 
 
 def plan(experiment: ExperimentConfig, gpus_per_worker: float) -> Plan:

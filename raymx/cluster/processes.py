@@ -85,6 +85,7 @@ class _Demand:
     cpus: Mapping[str, float]
     gpus: float
     directory: str
+    code: str  # the driver's copy of the modules in it
     amp: str  # it cannot be undone, nor be started for another type
     threads: Mapping[str, int] = field(default_factory=dict)
 
@@ -99,7 +100,7 @@ class Processes:
         self._standby: dict[Assignment, _Started] = {}
         self._bindings: dict[Assignment, Any] = {}  # refs: cores and GPUs of an assignment's process, for its standby
 
-    def configure(self, experiment: ExperimentConfig, gpus: float, plan: Plan) -> None:
+    def configure(self, experiment: ExperimentConfig, gpus: float, plan: Plan, code: str = "") -> None:
         """Say what processes are like from now on; those that were started otherwise are ended."""
         resources, kvstore = experiment.resources, experiment.kvstore
         cpus = {"worker": float(resources.cpus_per_worker), "server": float(kvstore.cpus_per_server), "scheduler": 0.0}
@@ -108,6 +109,7 @@ class Processes:
             cpus,
             gpus,
             experiment.directory,
+            code,
             experiment.precision.amp,
             {role: max(1, int(count)) for role, count in cpus.items()},
         )
@@ -195,6 +197,7 @@ class Processes:
             threads=demand.threads[role],
             cpus_on_node=self._cpus_on_node,
             directory=demand.directory,
+            code=demand.code,
             amp=demand.amp if role == "worker" else "",
             env=env.settings_for(role, demand.experiment_env.model_dump()),
             **binding,

@@ -51,12 +51,12 @@ class RoleManager:
         self._nodes = Nodes.now()
         self._formed_at = self._observed_at = self._standbys_at = self._lost_since = 0.0
 
-    def configure(self, name: str, experiment: ExperimentConfig, gpus: float, plan: Plan) -> None:
-        """Take over a trial of this name and its experiment; no generation runs."""
+    def configure(self, name: str, experiment: ExperimentConfig, gpus: float, plan: Plan, code: str = "") -> None:
+        """Take over a trial of this name and its experiment; no generation runs. ``code``: see `Processes`."""
         self._experiment, self._gpus, self._plan = experiment, gpus, plan
         self._slots.release()
         self._slots, self._used = Slots(name, plan.slot_bundle, plan.max_slots), []
-        self.group.processes.configure(experiment, gpus, plan)
+        self.group.processes.configure(experiment, gpus, plan, code)
 
     def start(self) -> None:
         """Start the processes that there will be in any case, and ask for room for more; wait for neither."""

@@ -24,7 +24,7 @@ from ray.exceptions import RayError
 
 from raymx.cluster import cores, stacks
 from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
-from raymx.experiment.user_code import folder_here
+from raymx.experiment.user_code import as_written, code_folder, folder_here, use_code
 from raymx.kvstore import native
 from raymx.kvstore.env import socket_path
 from raymx.kvstore.server import HostedServer, enter_generation, serve_as_scheduler
@@ -38,6 +38,7 @@ class Process:
     cpus_on_node: float = 0.0  # of the whole trial: cores are bound where the node has that many
     env: Mapping[str, str] = field(default_factory=dict)
     directory: str = ""
+    code: str = ""  # the driver's copy of the modules in it
     ahead: bool = False  # started while others train: it may import all that it will need
     standby: bool = False  # it will take the part of another process, and has that one's cores and GPUs
     cores: tuple[int, ...] = ()
@@ -75,12 +76,19 @@ def _prepare(process: Process) -> dict[str, Any]:
     return {"cores": tuple(bound), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
 
 
+def _use_code(process: Process) -> None:
+    """From now on this process imports the driver's copy of the experiment's modules, or what Ray unpacked of them."""
+    if process.code:
+        use_code(process.code, "working_dir" in (ray.get_runtime_context().get_runtime_env_string() or ""))
+
+
 @ray.remote(concurrency_groups={"serve": 1, "watch": 1, "control": 2})
 class Server:
     """A KVStore server."""
 
     def __init__(self, process: Process) -> None:
         self._directory = folder_here(process.directory)
+        _use_code(process)
         self._binding = _prepare(process)
         self._server = HostedServer()
 
@@ -162,6 +170,7 @@ class Worker:
 
     def __init__(self, process: Process) -> None:
         self._directory = folder_here(process.directory)
+        _use_code(process)
         self._warnings = KeptWarnings()
         logging.getLogger("raymx").addHandler(self._warnings)
         self._binding = _prepare(process)
@@ -207,7 +216,8 @@ class Worker:
             self._context.channel.ask("end")  # it can still be asked for a checkpoint
         except LoopEnded:
             pass
-        except RaymxError:
+        except RaymxError as error:  # a transform's has a traceback
+            error.args = (as_written(str(error), self._directory),)
             raise
         except RayError as error:  # of the data stream: what it read was lost with its process or node
             raise RoleLost(f"worker {task.rank} of {task.num_workers}: {type(error).__name__}: {error}") from None
@@ -335,6 +345,7 @@ class KeptWarnings(logging.Handler):
 def _user_error(where: str, error: BaseException, directory: str) -> TrainingError:
     """A picklable error out of any: the message, then the frames that are the user's (all when none is)."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if directory and frame.filename.startswith(directory + os.sep)]
+    there = code_folder(directory)
+    own = [frame for frame in frames if there and frame.filename.startswith(there + os.sep)]
     text = "".join(traceback.format_list(own or frames[-3:])).rstrip()
-    return TrainingError(f"{where}: {type(error).__name__}: {str(error).strip()}\n{text}")
+    return TrainingError(as_written(f"{where}: {type(error).__name__}: {str(error).strip()}\n{text}", directory))

@@ -8,10 +8,8 @@ from typing import Any
 
 from raymx.doctor.facts import NodeFacts
 from raymx.doctor.findings import Finding
+from raymx.experiment.mxnet_gpus import has_code, range_in_words
 
-# libmxnet.so of mxnet-cu112 1.9.1 has machine code for 5.0, 6.0, 7.0, 8.0 and 8.6, which later ones of the same major
-# version run, and no PTX, of which a driver could make code for newer GPUs.
-OLDEST, NEWEST = (5, 0), (8, 9)
 _DRIVER_CUDA = 11000  # CUDA 11 of any minor version runs CUDA 11.8's libraries: driver 450.80.02
 
 _CPU_FIX = "train on the CPU: pip uninstall -y mxnet-cu112, then in raymx's folder pip install -e '.[cpu]'"
@@ -24,7 +22,7 @@ def check_gpus(facts: NodeFacts, in_ray: float | None) -> list[Finding]:
     gpu_build = bool(mxnet.get("cuda")) or "mxnet-cu112" in facts["packages"]
     if not devices:
         return [_none(facts, gpu_build, in_ray)]
-    unusable = [device for device in devices if not OLDEST <= tuple(device["capability"]) <= NEWEST]
+    unusable = [device for device in devices if not has_code(device["capability"])]
     if unusable:
         return [_unsupported(unusable, gpu_build)]
     if not gpu_build:
@@ -69,9 +67,7 @@ def _none(facts: NodeFacts, gpu_build: bool, in_ray: float | None) -> Finding:
 
 
 def _unsupported(devices: Sequence[Mapping[str, Any]], gpu_build: bool) -> Finding:
-    value = (
-        f"{_names(devices)}: MXNet 1.9.1 has code for compute capability {_dotted(OLDEST)} to {_dotted(NEWEST)} only"
-    )
+    value = f"{_names(devices)}: MXNet 1.9.1 has code for compute capability {range_in_words()} only"
     if not gpu_build:
         return Finding("note", "GPUs", value + ", so they are not used")
     return Finding("problem", "GPUs", value, f"take a GPU of up to that (A100, A10, L4, RTX 4090), or {_CPU_FIX}")

@@ -107,8 +107,11 @@ def set_environment() -> None:
 
 
 def quieten() -> None:
-    """Keep what a user cannot use off the screen: Ray's and Tune's own words, warnings of their libraries."""
+    """Keep what a user cannot use off the screen: Ray's and Tune's own words, warnings of their libraries.
+
+    tensorboardX says "NaN or Inf found in input tensor." of each such number in a row, which rows show themselves.
+    """
     warnings.simplefilter("ignore")
-    for name in ("ray", "ray.tune", "ray.train"):
+    for name in ("ray", "ray.tune", "ray.train", "tensorboardX"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     _ray.silence_raylets()

@@ -9,7 +9,9 @@ from raymx.driver.connection import cluster_address, connect
 from raymx.driver.planning import cpus_here, free_now, nodes_to_plan_with, prepare_here
 from raymx.experiment import loading, rules
 from raymx.experiment.loading import ExperimentConfig
+from raymx.kvstore import schedule
 from raymx.sweep import plan as sweep_plan
+from raymx.text.words import count
 
 
 def dry_run(experiment: ExperimentConfig, address: str | None) -> Iterator[str]:
@@ -21,7 +23,7 @@ def dry_run(experiment: ExperimentConfig, address: str | None) -> Iterator[str]:
     nodes = None
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
-        nodes, more, _ = nodes_to_plan_with()
+        nodes, more, _ = nodes_to_plan_with(experiment)
         nodes = [*nodes, *more]
         prepared = sweep_plan.prepare(experiment, nodes, [*free_now(), *more])
     else:
@@ -31,4 +33,15 @@ def dry_run(experiment: ExperimentConfig, address: str | None) -> Iterator[str]:
     plan = placement.with_spare(prepared.plan, prepared.spare_cpus)
     yield placement.describe(prepared.base, plan, nodes, trials=prepared.at_once)
     if not experiment.sweep.space:
+        yield rate(prepared.base)
         yield from (f"note: {note}" for note in rules.notes(prepared.base))
+
+
+def rate(experiment: ExperimentConfig) -> str:
+    """The batch and the learning rate that it comes to, in a line: a sweep's table has them for each cell."""
+    training = experiment.training
+    peak = schedule.from_experiment(experiment, 1).peak
+    return (
+        f"batch {training.global_batch_size}, learning rate {peak:.4g} at its peak, warmup "
+        f"{rules.warmup_epochs(experiment):.3g} of {count(training.epochs, 'epoch')}"
+    )

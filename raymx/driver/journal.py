@@ -47,7 +47,7 @@ class Journal(Display):
 
     def __init__(self, shown: Display, run_id: str, folder: str, path: str) -> None:
         """``folder`` is where the files go, ``path`` the run's own folder or URI."""
-        self._shown = shown
+        self._shown, self.resume_with = shown, shown.resume_with
         self._view_path, self._rows_path = Path(folder, view_file(run_id)), Path(folder, rows_file(run_id))
         self._view = View(run_id, state="starting", started=time.time(), path=path)
         self._leaderboard: Leaderboard | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import glob
 import math
 import os
+from dataclasses import replace
 
 from raymx import _ray
-from raymx.cluster import placement
+from raymx.cluster import placement, this_machine
 from raymx.cluster.placement import NodeResources
 from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep import plan as sweep_plan
@@ -16,10 +16,14 @@ from raymx.sweep.plan import RunPlan
 
 def prepare_here(experiment: ExperimentConfig, cpus: int) -> RunPlan:
     """As a Ray started on this machine would run it, with the machine's GPUs, and so many logical CPUs free."""
-    gpus = len(glob.glob("/dev/nvidia[0-9]*"))
-    return sweep_plan.prepare(
-        experiment, [NodeResources("this machine", math.inf, gpus)], [NodeResources("this machine", cpus, gpus)]
+    here = NodeResources(
+        "this machine",
+        math.inf,
+        this_machine.gpu_files(),
+        this_machine.has_avx512(),
+        this_machine.unusable_gpus(),
     )
+    return sweep_plan.prepare(experiment, [here], [replace(here, cpu=cpus)])
 
 
 def needed_cpus(experiment: ExperimentConfig) -> int:
@@ -41,14 +45,14 @@ def soft_limit(cpus: int) -> dict[str, str]:
     return {"RAY_num_workers_soft_limit": str(4 * cpus), "RAY_prestart_worker_first_driver": "0"}
 
 
-def nodes_to_plan_with() -> tuple[list[NodeResources], list[NodeResources], int]:
+def nodes_to_plan_with(experiment: ExperimentConfig) -> tuple[list[NodeResources], list[NodeResources], int]:
     """The cluster's nodes, those that its autoscaler could add, and how many are just joining."""
     import ray
 
     from raymx.cluster import autoscaler
     from raymx.cluster.nodes import cluster_nodes
 
-    nodes = cluster_nodes()
+    nodes = cluster_nodes(processors="amp_bfloat16" in str(experiment.to_dict()))
     scaling = autoscaler.config_here(ray.get_runtime_context().gcs_address)
     return nodes, autoscaler.could_add(scaling, nodes), autoscaler.joining(scaling, len(nodes))
 

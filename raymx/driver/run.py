@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from raymx import _ray
+from raymx import _ray, storage
 from raymx.cli.exit import EXIT_INTERRUPTED, EXIT_OK
 from raymx.cluster import placement
 from raymx.driver import old_runs
@@ -19,7 +19,7 @@ from raymx.driver.interrupt import Interrupt
 from raymx.driver.planning import free_now, nodes_to_plan_with
 from raymx.driver.sweep_display import SweepDisplay
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
-from raymx.experiment import source_files
+from raymx.experiment import code_copy, loading, source_files
 from raymx.experiment.loading import ExperimentConfig
 from raymx.results import run_folder
 from raymx.results import summary as summaries
@@ -59,6 +59,7 @@ class Driver:
         self._run_id = run_id
         self._gpus = 0  # of the whole cluster
         self._grows = False  # whether its autoscaler must add nodes for this run
+        self._modules = ""  # a copy of the experiment's modules, as they are now
         self._storage_path = run_folder.storage_path(storage_path)
         self._display: Display = (SweepDisplay if experiment.sweep.space else Display)(sys.stdout)
 
@@ -70,7 +71,7 @@ class Driver:
             if self._resume is not None
             else self._run_id or run_folder.new_folder(self._storage_path, self.experiment)
         )
-        with Interrupt() as interrupt:
+        with Interrupt() as interrupt, code_copy.copied(self.experiment.directory) as self._modules:
             started = connect(self.experiment, self._address, verbose=self._verbose, ship=not self._run_id)
             import ray
 
@@ -87,7 +88,7 @@ class Driver:
                         ],
                         "note",
                     )
-                trials = TrialRecords(self._storage_path, folder, prepared)
+                trials = TrialRecords(self._storage_path, folder, prepared, self._keep_code(folder))
                 from raymx.driver.monitor import Monitor
 
                 try:
@@ -104,6 +105,26 @@ class Driver:
                 self._display.close()
                 ray.shutdown()
 
+    def _keep_code(self, folder: str) -> str:
+        """Keep the run's code in its folder; its version. Of a resumed run it is said what has changed."""
+        if not self._modules:
+            if loading.references(self.experiment) and not self._run_id:
+                where = self.experiment.directory
+                said = f"the modules in {where} could not be copied: do not edit them while this run goes on"
+                self._display.warnings([said], "note")
+            return ""
+        path, code = storage.child(self._storage_path, folder), code_copy.zipped(self._modules)
+        with contextlib.suppress(RaymxError, OSError):  # what is trained is not held up by it
+            before = storage.content(storage.child(path, code_copy.CODE)) if self._resume is not None else None
+            changes = code_copy.changed(before, self._modules) if before else []
+            if changes:
+                said = (
+                    f"the code has changed since the run was last started: {', '.join(changes)}; it goes on with that"
+                )
+                self._display.warnings([said], "note")
+            storage.write_files(path, {code_copy.CODE: code})
+        return code_copy.version(code)
+
     def _write_for_watchers(self, run_id: str, folder: str) -> None:
         """From now on what is displayed is also written where clients of the cluster can read it."""
         from raymx.driver.journal import Journal
@@ -114,7 +135,7 @@ class Driver:
     def _prepared(self) -> RunPlan:
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         while True:
-            nodes, more, joining = nodes_to_plan_with()
+            nodes, more, joining = nodes_to_plan_with(self.experiment)
             try:
                 prepared = sweep_plan.prepare(self.experiment, [*nodes, *more], [*free_now(), *more])
                 break
@@ -132,6 +153,13 @@ class Driver:
                     "a folder that all of them share, or a URI"
                 ],
                 "note",
+            )
+        if len(nodes) > 1 and not self._run_id and (left := source_files.named_but_ignored(self.experiment)):
+            self._display.warnings(
+                [
+                    f"a .gitignore or .rayignore keeps from other nodes what the experiment names: {', '.join(left)}; "
+                    "take it out of there, or name it by a path that all nodes share"
+                ]
             )
         return prepared
 
@@ -172,7 +200,7 @@ class Driver:
         from raymx.sweep import tuning
         from raymx.trial.trainable import Trial
 
-        space = tuning.param_space(prepared, folder, gpus_available=self._gpus)
+        space = tuning.param_space(prepared, folder, gpus_available=self._gpus, code=self._modules)
         if self._resume is not None:
             return tune.Tuner.restore(
                 os.path.join(self._storage_path, folder),

@@ -1,4 +1,4 @@
-"""What a sweep prints: a live table in a terminal, HTML in a notebook, else a line for each trial that has ended."""
+"""What a sweep prints: a live table in a terminal, else a line for each trial that has ended."""
 
 from __future__ import annotations
 
@@ -6,41 +6,33 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any
 
 from rich.table import Table
 
 from raymx import __version__
-from raymx.driver import notebook
 from raymx.driver.display import Display
 from raymx.driver.leaderboard import FIRST_NUMBER, Leaderboard, leaderboard
 from raymx.sweep.axis import in_words
-from raymx.sweep.plan import RunPlan
+from raymx.sweep.plan import SAME_AS, RunPlan, epochs_in_words
 from raymx.sweep.trial_records import TrialRecord
-from raymx.text.templates import render
 from raymx.text.words import count
-
-REDRAW_S = 1.0  # in a notebook
 
 
 class SweepDisplay(Display):
     """A sweep's display."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
-        self._output = notebook.Output() if notebook.in_notebook() else None
-        self._drawn_at = 0.0
 
     def head(self, prepared: RunPlan, started: str) -> None:
         base = prepared.base
         self._leaderboard = leaderboard(prepared)
         self.say(
             f"raymx {__version__}: {base.name}, a sweep of {count(prepared.trials, 'trial')} over "
-            f"{', '.join(base.sweep.space)}; {prepared.at_once} at once, each {base.training.epochs} epochs"
+            f"{', '.join(base.sweep.space)}; {prepared.at_once} at once, each {epochs_in_words(prepared)}"
         )
         if started:
             self.say(started)
-        for reason, number in Counter(cell.reason for cell in prepared.cells if cell.reason).items():
+        skipped = (cell.reason.partition(SAME_AS)[0] for cell in prepared.cells if cell.reason)
+        for reason, number in Counter(skipped).items():
             self.say(f"skipped {count(number, 'cell')}: {reason}")
         self._draw("")
 
@@ -49,7 +41,7 @@ class SweepDisplay(Display):
 
     def trial(self, record: TrialRecord) -> None:
         self._leaderboard.trial(record)
-        if record.ended is not None and record.state != "paused" and not self._in_place and not self._output:
+        if record.ended is not None and record.state != "paused" and not self._in_place:
             self.say(self._ended(record))
 
     def _ended(self, record: TrialRecord) -> str:
@@ -67,16 +59,12 @@ class SweepDisplay(Display):
         self._leaderboard.row(row)
 
     def refresh(self) -> None:
-        now = time.time()
         if self._in_place:
-            self._draw(as_rich(self._leaderboard, now))
-        elif self._output and now - self._drawn_at > REDRAW_S:
-            self._drawn_at = now
-            self._output.show(as_html(self._leaderboard, now))
+            self._draw(as_rich(self._leaderboard, time.time()))
 
     def end(self, summary: Mapping[str, Any], path: str) -> None:
         self.close()
-        if self._in_place or self._output:
+        if self._in_place:
             self._console.print(as_rich(self._leaderboard, time.time()))
         best = summary["best"]
         self.say(
@@ -104,16 +92,3 @@ def as_rich(leaderboard: Leaderboard, now: float) -> Table:
     for row in leaderboard.cells(now):
         table.add_row(*row)
     return table
-
-
-def as_html(leaderboard: Leaderboard, now: float) -> str:
-    """A table for a notebook."""
-    return str(
-        render(
-            "raymx.driver",
-            "leaderboard.html.j2",
-            heads=leaderboard.heads,
-            rows=leaderboard.cells(now),
-            caption=leaderboard.caption(now),
-        )
-    )

@@ -20,9 +20,9 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from raymx.errors import DataError, ExperimentError
-from raymx.experiment import class_files, yaml_text
+from raymx.experiment import class_files, hidden, yaml_text
 from raymx.experiment.keys import NOT_A_KEY, allowed, choices, keys_of, section_among, section_of
-from raymx.experiment.references import data_problem, reference_problem
+from raymx.experiment.references import call_problem, data_problem, reference_problem
 from raymx.experiment.schema import ExperimentConfig
 from raymx.experiment.values import Section, show
 from raymx.storage import is_uri, local_matches
@@ -60,11 +60,21 @@ SHORT_FORMS = {
 def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> ExperimentConfig:
     """The experiment in the YAML file ``path``, with ``overrides`` (dotted keys) in place of the file's values."""
     file = Path(path)
+    if file.suffix in (".py", ".ipynb"):
+        raise ExperimentError(
+            f"{file} is Python, not an experiment file: an experiment file is YAML, and names functions of a module "
+            f'beside it, such as model: {{net: "{file.stem}:net"}} and training: {{loop: "{file.stem}:train"}}'
+        )
     raw = yaml_text.parse(_read(file), str(file))
     if raw is None:
         raise ExperimentError(f"{file} is empty: an experiment has {keys_of(ExperimentConfig)}")
     if not isinstance(raw, dict):
         raise ExperimentError(f"{file} holds {show(raw)}: an experiment is a mapping with {keys_of(ExperimentConfig)}")
+    if raw.keys() == {"directory", "experiment"}:
+        raise ExperimentError(
+            f"{file} is the record of a run, not an experiment file: to go on with it give --resume {file.parent}; "
+            "for a new one, give the experiment file that it was made of"
+        )
     try:
         return parse_experiment(raw, str(file.resolve().parent), overrides)
     except ExperimentError as error:
@@ -74,11 +84,16 @@ def load_experiment(path: str | os.PathLike[str], overrides: Mapping[str, object
 
 
 def parse_experiment(
-    raw: Mapping[str, object], directory: str, overrides: Mapping[str, object] | None = None
+    raw: Mapping[str, object],
+    directory: str,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    by_flags: bool = True,
 ) -> ExperimentConfig:
     """The experiment of plain data; relative paths in it start from ``directory``.
 
-    An override of a whole section replaces that section; overrides apply in their order.
+    An override of a whole section replaces that section; overrides apply in their order. ``by_flags``: they came from a
+    command line, whose flags messages name.
     """
     overrides = overrides or {}
     merged = _merge(raw, overrides)
@@ -91,7 +106,7 @@ def parse_experiment(
     except ValidationError as error:
         for detail in error.errors(include_url=False):
             for key, text in _explain(merged, detail):
-                problems.setdefault(key, text + _origin(key, overrides))
+                problems.setdefault(key, text + (_origin(key, overrides) if by_flags else ""))
     if problems:
         raise ExperimentError("\n".join(problems.values()))
     return experiment
@@ -103,7 +118,8 @@ def to_yaml(experiment: ExperimentConfig) -> str:
 
 
 def check_files(experiment: ExperimentConfig, known: str = "") -> None:
-    """Raise an ExperimentError that lists data files and ``module:name`` references that are not there, or no such.
+    """Raise an ExperimentError that lists data files and ``module:name`` references that are not there, or no such, and
+    modules beside the experiment that hide others.
 
     Looks at local files only, of data at the first bytes, and imports nothing. What is of module ``known`` is there.
     """
@@ -112,8 +128,21 @@ def check_files(experiment: ExperimentConfig, known: str = "") -> None:
         for path in (paths,) if isinstance(paths, str) else paths:
             skips = data.on_bad_record == "skip"
             problems.append((key, path, data_problem(experiment.resolve(path), skips=skips)))
-    model, training = experiment.model, experiment.training
-    for key, value in (
+    for key, value in references(experiment):
+        if value.partition(":")[0] != known:
+            problem = reference_problem(value, experiment.directory)
+            problems.append((key, value, problem or call_problem(key, value, experiment.directory)))
+    lines = hidden.problems(experiment.directory)
+    lines += [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
+    lines += _class_problems(experiment)
+    if lines:
+        raise ExperimentError("\n".join(lines))
+
+
+def references(experiment: ExperimentConfig) -> list[tuple[str, str]]:
+    """(key, ``module:name``) of all that is the user's own in an experiment."""
+    model, training, data = experiment.model, experiment.training, experiment.data
+    given = (
         ("model.net", model.net),
         ("model.loss", model.loss),
         ("model.metric", model.metric),
@@ -121,13 +150,8 @@ def check_files(experiment: ExperimentConfig, known: str = "") -> None:
         ("training.loop", training.loop),
         ("data.transform", data.transform),
         ("data.validation_transform", data.validation_transform),
-    ):
-        if value and ":" in value and value.partition(":")[0] != known:
-            problems.append((key, value, reference_problem(value, experiment.directory)))
-    lines = [f"{key} is {show(value)}: {problem}" for key, value, problem in problems if problem]
-    lines += _class_problems(experiment)
-    if lines:
-        raise ExperimentError("\n".join(lines))
+    )
+    return [(key, value) for key, value in given if value and ":" in value]
 
 
 def _class_problems(experiment: ExperimentConfig) -> list[str]:
@@ -152,7 +176,7 @@ def _read(file: Path) -> str:
     if file.is_dir():
         raise ExperimentError(f"{file} is a folder, not an experiment file{_yaml_files(file, file.name)}")
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # without what some editors begin a text with
     except FileNotFoundError:
         raise ExperimentError(f"{file} does not exist{_yaml_files(file.parent, file.name)}") from None
     except UnicodeDecodeError:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import math
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from raymx.storage import (
@@ -77,6 +79,52 @@ def reference_problem(reference: str, directory: str) -> str | None:
     public = list(dict.fromkeys(n for n in names if not n.startswith("_")))
     listed = ", ".join(dict.fromkeys(nearest(name, public, count=3) + public)) or "nothing"
     return f"{source} does not define {name}; it defines {listed}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a function of the user's own is called: with so many positional arguments, or with these keywords; ``shown``
+    as a message has it."""
+
+    shown: str
+    positional: int = 0
+    keywords: tuple[str, ...] = ()
+
+    def takes(self, function: ast.FunctionDef) -> bool:
+        """Whether a function can be called so."""
+        given = function.args
+        positional = [*given.posonlyargs, *given.args]
+        needed = len(positional) - len(given.defaults)
+        if self.keywords:
+            names = {one.arg for one in (*given.args, *given.kwonlyargs)}
+            return given.kwarg is not None or names.issuperset(self.keywords)
+        most = math.inf if given.vararg else len(positional)
+        return needed <= self.positional <= most and all(default is not None for default in given.kw_defaults)
+
+
+TRANSFORM = Signature("f(image, label, rng), which returns the image, or (image, label)", 3)
+SIGNATURES = {
+    "model.net": Signature("f(classes, ...), which returns a Gluon block", keywords=("classes",)),
+    "model.loss": Signature("f(outputs, labels), which returns a loss a row", 2),
+    "model.metric": Signature("f(outputs, labels), which returns a score a row", 2),
+    "training.loop": Signature("f(ctx)", 1),
+    "data.transform": TRANSFORM,
+    "data.validation_transform": TRANSFORM,
+}
+"""How raymx calls what a key names."""
+
+
+def call_problem(key: str, reference: str, directory: str) -> str | None:
+    """Why what ``module:name`` defines cannot be called as ``key`` is; None where that is not known."""
+    module, name = reference.split(":")
+    source, wanted = _module_file(module, directory), SIGNATURES.get(key)
+    if source is None or wanted is None:
+        return None
+    found = [one for one in ast.parse(source.read_bytes()).body if name in _defined([one])]
+    function = found[-1] if found else None
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list or wanted.takes(function):
+        return None
+    return f"it is {name}({ast.unparse(function.args)}), and raymx calls {wanted.shown}"
 
 
 def _module_file(module: str, directory: str) -> Path | None:

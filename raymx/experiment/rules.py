@@ -132,10 +132,14 @@ def batch_factor(experiment: ExperimentConfig) -> float:
     own: with the rate of B, two async workers took the default experiment to NaN. An elastic experiment counts with
     the workers that it starts with, until it is `raymx.experiment.sizing.sized`.
     """
+    return LR_RULES[experiment.training.lr_rule].factor(batch_ratio(experiment))
+
+
+def batch_ratio(experiment: ExperimentConfig) -> float:
+    """The samples in one update as a multiple of ``base_batch_size``, which the learning-rate rule is given."""
     training = experiment.training
     batch = training.global_batch_size / (experiment.resources.min_workers if is_async(experiment) else 1)
-    ratio = batch / (training.base_batch_size or training.global_batch_size)
-    return LR_RULES[training.lr_rule].factor(ratio)
+    return batch / (training.base_batch_size or training.global_batch_size)
 
 
 def notes(experiment: ExperimentConfig) -> list[str]:
@@ -381,6 +385,8 @@ def _length_notes(experiment: ExperimentConfig) -> Iterator[str]:
             f"Warmup lasts {warmup:g} epochs and training {epochs}: the learning rate rises to the end and "
             "is never at its peak for long."
         )
+    elif warmup > epochs / 2:
+        yield f"Warmup lasts {warmup:g} of {epochs} epochs, which is most of the training."
     late = [f"{epoch:g}" for epoch in decay.epochs if epoch >= epochs]
     if decay.type == "step" and late:
         yield f"training.decay.epochs has {', '.join(late)}, but training ends after epoch {epochs}."

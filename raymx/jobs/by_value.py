@@ -35,6 +35,11 @@ def files(objects: Mapping[str, Any]) -> dict[str, bytes]:
     return {MODULE_FILE: (_HEAD + "".join(lines)).encode(), VALUES_FILE: values}
 
 
+def sizes(objects: Mapping[str, Any]) -> dict[str, int]:
+    """How many bytes each object brings with it, by its name."""
+    return {name: len(_dump(name, value)) for name, value in objects.items()}
+
+
 def load(module_file: str, name: str) -> Any:
     """One object, in the process of a job. Raises ExperimentError when that has another Python than the notebook."""
     python, values = pickle.loads(Path(module_file).with_name(VALUES_FILE).read_bytes())

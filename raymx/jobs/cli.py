@@ -21,6 +21,7 @@ from raymx.jobs import card, card_text, submitting
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.run import Run
 from raymx.results.columns import NOT_BRIEF
+from raymx.sweep import space
 from raymx.text.words import columns, duration
 
 _RUN = "RUN_ID"
@@ -78,9 +79,9 @@ def command_parser(name: str) -> argparse.ArgumentParser:
 def _submit(args: argparse.Namespace) -> int:
     if args.resume == options.RESUME_NEWEST:
         raise JobError("--resume needs the RUN_FOLDER, which the run printed after the word results")
-    experiment = Experiment(
-        loading.load_experiment(args.experiment or options.default_experiment(), options.overrides(args))
-    )
+    given = options.overrides(args)
+    experiment = Experiment(loading.load_experiment(args.experiment or options.default_experiment(), given))
+    space.check(experiment.spec, given, resumed=args.resume is not None)
     found = submitting.submit(
         experiment,
         args.address,

@@ -14,6 +14,7 @@ from typing import Any
 from raymx.errors import ExperimentError
 from raymx.experiment import loading
 from raymx.experiment.axis_kinds import AXIS_KINDS
+from raymx.experiment.references import SIGNATURES
 from raymx.experiment.schema import ExperimentConfig
 from raymx.jobs import by_value
 
@@ -22,7 +23,12 @@ class Experiment:
     """An experiment that can be changed and submitted; each change gives a new one. It is checked at once."""
 
     def __init__(self, spec: ExperimentConfig, objects: Mapping[str, Any] | None = None) -> None:
-        """``spec`` is the typed, frozen experiment; ``objects`` are those that it names in `raymx.jobs.by_value`."""
+        """``spec`` is the typed, frozen experiment; ``objects`` are those that it names in `raymx.jobs.by_value`.
+
+        Raises ExperimentError for anything else, which ``from_yaml`` and ``from_dict`` take.
+        """
+        if not isinstance(spec, ExperimentConfig):
+            raise ExperimentError(_not_a_spec(spec))
         self.spec = spec
         self.objects = dict(objects or {})
 
@@ -44,7 +50,8 @@ class Experiment:
         """
         objects = dict(self.objects)
         flat = _named({**dict(settings or {}), **dict(_flat(sections))}, objects)
-        return Experiment(loading.parse_experiment(self.spec.to_dict(), self.spec.directory, flat), objects)
+        changed = loading.parse_experiment(self.spec.to_dict(), self.spec.directory, flat, by_flags=False)
+        return Experiment(changed, objects)
 
     def sweep(self, space: Mapping[str, Any], /, **options: Any) -> Experiment:
         """A sweep over ``space``: for each dotted key a list of values (a grid), or such as {"uniform": [0, 1]}.
@@ -73,6 +80,17 @@ class Experiment:
         )
 
 
+def _not_a_spec(given: object) -> str:
+    """What is said of what ``Experiment`` was called with."""
+    if isinstance(given, Mapping):
+        return "Experiment got a mapping: Experiment.from_dict(raw, directory) takes one, with the keys of a file"
+    if isinstance(given, (str, os.PathLike)):
+        return f"Experiment got {os.fspath(given)}: Experiment.from_yaml(path) takes an experiment file"
+    return (
+        f"Experiment got {type(given).__name__}: use Experiment.from_yaml(path) or Experiment.from_dict(raw, directory)"
+    )
+
+
 def _flat(sections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Dotted keys of whole sections, so that what is not named in one stays as it is."""
     for section, value in sections.items():
@@ -87,19 +105,30 @@ def _flat(sections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield section, value
 
 
-def _named(value: Any, objects: dict[str, Any]) -> Any:
-    """``value`` with the name of each function or class in its place; those are added to ``objects``."""
+def _named(value: Any, objects: dict[str, Any], key: str = "") -> Any:
+    """``value`` with the name of each function or class in its place; those are added to ``objects``. ``key``: its
+    dotted key."""
     if isinstance(value, Mapping):
-        return {key: _named(one, objects) for key, one in value.items()}
+        return {inner: _named(one, objects, f"{key}.{inner}" if key else str(inner)) for inner, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_named(one, objects) for one in value]
+        return [_named(one, objects, key) for one in value]
     if not callable(value):
         return value
     if hasattr(value, "collect_params") and not isinstance(value, type):
-        raise ExperimentError(
-            f"{type(value).__name__} is a net that exists already: give model.net a function or a "
-            "class that makes it, which every worker calls with classes="
-        )
+        raise ExperimentError(_not_an_instance(key, type(value).__name__))
     name = by_value.name_of(value, objects)
     objects[name] = value
     return f"{by_value.MODULE}:{name}"
+
+
+def _not_an_instance(key: str, kind: str) -> str:
+    """What is said of a Gluon block in place of what makes it, which every worker does for itself."""
+    key = key.removeprefix("sweep.space.").removesuffix(".grid")
+    wanted = {
+        "model.net": "a function or a class that makes it, which every worker calls with classes=",
+        "model.loss": f"the class {kind} itself, or f(outputs, labels), which returns a loss a row",
+        "model.metric": SIGNATURES["model.metric"].shown,
+        "data.transform": SIGNATURES["data.transform"].shown,
+        "data.validation_transform": SIGNATURES["data.transform"].shown,
+    }.get(key, "a function or a class that makes it")
+    return f"{key} is a {kind} that exists already, and does not travel: give {wanted}"

@@ -59,15 +59,27 @@ def pack(
         path = os.path.join(scratch, "experiment.zip")
         for travels in [data, {}] if data and data_stays else [data]:
             if _write(path, {**code, **travels}, _generated(experiment, objects, travels), limit_bytes):
-                stays = () if travels or not data else (f"the data ({_mib(data.values())}) is read where it lies",)
+                stays: tuple[str, ...] = (
+                    () if travels or not data else (f"the data ({_mib(data.values())}) is read where it lies",)
+                )
+                stays += _stays_behind(experiment, {**code, **data})
                 yield Parcel(path, os.path.getsize(path), stays)
                 return
-        raise ExperimentError(_too_large(experiment, {**code, **travels}, travels, limit_bytes))
+        brought = _brought(experiment, objects, limit_bytes)
+        raise ExperimentError(brought or _too_large(experiment, {**code, **travels}, travels, limit_bytes))
 
 
 def code_files(experiment: ExperimentConfig) -> dict[str, str]:
     """What travels besides data: the file for each name in the zip."""
-    return {name: file for name, file in source_files.module_files(experiment.directory).items() if name not in _FILES}
+    found = {**source_files.module_files(experiment.directory), **source_files.named_files(experiment)}
+    return {name: file for name, file in found.items() if name not in _FILES}
+
+
+def _stays_behind(experiment: ExperimentConfig, travels: Mapping[str, str]) -> tuple[str, ...]:
+    """What of the experiment's folder does not travel, in a sentence; none where everything does."""
+    found = source_files.left_out(experiment.directory, travels)
+    more = f" and {len(found) - _OFFENDERS} more" if len(found) > _OFFENDERS else ""
+    return (f"left behind: {', '.join(found[:_OFFENDERS])}{more}",) if found else ()
 
 
 def _generated(experiment: ExperimentConfig, objects: Mapping[str, Any], data: Mapping[str, str]) -> dict[str, bytes]:
@@ -90,6 +102,8 @@ def _write(path: str, found: Mapping[str, str], generated: Mapping[str, bytes], 
     with open(path, "wb") as target, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in generated.items():
             archive.writestr(name, content)
+        if target.tell() > limit_bytes:
+            return False
         for name, file in found.items():
             with open(file, "rb") as read, archive.open(zipfile.ZipInfo.from_file(file, name), "w") as entry:
                 while piece := read.read(2**20):
@@ -97,6 +111,19 @@ def _write(path: str, found: Mapping[str, str], generated: Mapping[str, bytes], 
                     if target.tell() > limit_bytes:
                         return False
     return os.path.getsize(path) <= limit_bytes
+
+
+def _brought(experiment: ExperimentConfig, objects: Mapping[str, Any], limit_bytes: int) -> str:
+    """What is said of objects of a notebook that are too large themselves, mostly by an array that a function uses."""
+    sizes = sorted(((size, name) for name, size in by_value.sizes(objects).items()), reverse=True)
+    if sum(size for size, _ in sizes) < limit_bytes / 2:
+        return ""
+    size, name = sizes[0]
+    key = next((key for key, value in loading.references(experiment) if value == f"{by_value.MODULE}:{name}"), "")
+    return (
+        f"{key} {name} brings {size / 1e6:,.0f} MB by value, and Ray takes {limit_bytes / 1e6:.0f} MB (zipped): pass "
+        "it as a file, which the function loads: beside the experiment, or where every node can read it"
+    ).lstrip()
 
 
 def _too_large(

@@ -49,6 +49,11 @@ class RunSource:
         view = self.view()
         if view.path and reports.is_run(view.path):
             return view.path
+        if not view.is_over and not any(trial.epoch >= 1 for trial in view.trials):
+            raise JobError(
+                f"{what} are not there yet: {self._id} is {view.state}, and writes the first after an epoch; ask again "
+                "then, or after run.result(), which waits for its end"
+            )
         where = f"lie in {view.path} on the cluster" if view.path else "are not there yet"
         raise JobError(
             f"{what} {where}, and cannot be read from here: submit with a storage_path that both can read, "

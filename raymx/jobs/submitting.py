@@ -43,7 +43,7 @@ def submit(
     if not isinstance(experiment, Experiment):
         experiment = Experiment.from_yaml(experiment)
     spec = experiment.spec
-    check(experiment)
+    check(experiment, resumed=resume is not None)
     dashboard = find_dashboard(address)
     if dashboard is None:
         dashboard = _started_here(spec)
@@ -92,11 +92,11 @@ def runs(address: str | None = None) -> list[Run]:
     return [] if dashboard is None else [Run(job.submission_id, dashboard) for job in dashboard.jobs()]
 
 
-def check(experiment: Experiment) -> None:
+def check(experiment: Experiment, *, resumed: bool = False) -> None:
     """Raise ExperimentError for what can be known here; libraries and trackers are looked for on the cluster."""
     spec = experiment.spec
     loading.check_files(spec, known=by_value.MODULE if experiment.objects else "")
-    space.check(spec)
+    space.check(spec, resumed=resumed)
 
 
 def _started_here(spec: loading.ExperimentConfig) -> Dashboard:

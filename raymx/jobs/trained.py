@@ -18,7 +18,6 @@ import numpy as np
 from raymx import storage
 from raymx.checkpoint.files import PARAMETERS, STATE
 from raymx.errors import CheckpointError, ExperimentError, JobError
-from raymx.experiment import yaml_text
 from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.experiment.source_files import SOURCE
 from raymx.report import load
@@ -116,7 +115,8 @@ def best(path: str) -> Trained:
     ]
     if not found:
         raise JobError(
-            f"{path} has no checkpoint with {sweep.objective.metric} yet: the first one is written after an epoch"
+            f"{path} has no checkpoint with {sweep.objective.metric} yet: the first one is written after an epoch; ask "
+            "again then, or after run.result(), which waits for the run's end"
         )
     sign = 1 if sweep.objective.mode == "max" else -1
     _, trial, name, state = max(found, key=lambda one: sign * one[0])
@@ -150,8 +150,7 @@ def _checkpoints(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _experiment(run: run_files.RunFiles, trial: TrialResult) -> ExperimentConfig:
-    raw = load.experiment_of(run)
-    space = Space(parse_experiment(raw, yaml_text.parse(run.run, run.path)["directory"]))
+    space = Space(parse_experiment(*run_folder.recorded(run.run, storage.child(run.path, run_folder.RUN))))
     labels = {axis.key: trial.axes[axis.key] for axis in space.axes}
     return space.at(labels, trial.repeat)
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from raymx.report import words
 from raymx.report.cell_summaries import CellSummary, Noise
 from raymx.report.effects import Effect
+from raymx.report.how import codes, command, rates
 from raymx.report.intervals import Interval
-from raymx.report.model import SLACK, ObjectiveColumn, show
+from raymx.report.model import SLACK, SPEED_SLACK, ComparedAxis, ObjectiveColumn, show
+from raymx.report.recommend import Judge, firsts
 from raymx.report.study import Study
 from raymx.text.words import count
 
@@ -19,31 +21,31 @@ MOST_SENTENCES = 8
 @dataclass(frozen=True)
 class Answer:
     """The best cell by the objective; the fastest of those within the noise of it; the one to take, which of those
-    reaches the target first (or is the fastest where that is not known)."""
+    reaches the target first (or is the fastest where that is not known), but for changes that gain nothing beyond the
+    noise. ``kept``: none does, so the first labels of all axes stay."""
 
     best: CellSummary
     fastest: CellSummary | None
     recommended: CellSummary
+    kept: bool = False
 
 
-def answer(cells: Sequence[CellSummary], objective: ObjectiveColumn, noise: Noise) -> Answer | None:
+def answer(
+    cells: Sequence[CellSummary], objective: ObjectiveColumn, noise: Noise, axes: Sequence[ComparedAxis] = ()
+) -> Answer | None:
     """None when no cell has an objective."""
+    judge = Judge(objective, noise, firsts(axes, cells))
     known = [cell for cell in cells if cell.objective is not None]
     if not known:
         return None
     best = max(known, key=lambda cell: (objective.gain(cell.objective or 0.0, 0.0), cell.samples_per_sec or 0.0))
-    near = [cell for cell in known if _near(cell, best, objective, noise)]
+    near = [cell for cell in known if judge.is_near(cell, best)]
     timed = [cell for cell in near if cell.time_to_target_s is not None]
     moving = [cell for cell in near if cell.samples_per_sec is not None]
     fastest = max(moving, key=lambda cell: cell.samples_per_sec or 0.0, default=None)
     first = min(timed, key=lambda cell: cell.time_to_target_s or 0.0, default=None)
-    return Answer(best, fastest, first or fastest or best)
-
-
-def _near(cell: CellSummary, best: CellSummary, objective: ObjectiveColumn, noise: Noise) -> bool:
-    if cell.objective is None or best.objective is None:
-        return False
-    return -objective.gain(cell.objective, best.objective) <= noise.tolerance(cell.settled, best.settled)
+    chosen = judge.settled(first or fastest or best, known)
+    return Answer(best, fastest, chosen, judge.is_first(chosen))
 
 
 def paragraph(study: Study, noise: Noise, found: Answer | None) -> list[str]:
@@ -58,13 +60,15 @@ def paragraph(study: Study, noise: Noise, found: Answer | None) -> list[str]:
     )
     if len({tuple(entry.trial.axes.items()) for entry in study.entries}) > 1:
         said += _choice(study, noise, found)
+        said += command(study, found.recommended)
+    said += rates(study) + codes(study)
     return [*said, _how_sure(study, noise)]
 
 
 def _choice(study: Study, noise: Noise, found: Answer) -> list[str]:
     """The fastest near the best, and the recommendation."""
     best, fastest, chosen = found.best, found.fastest, found.recommended
-    said = []
+    said: list[str] = []
     near = "within the noise of the best" if noise.df else f"within {_slack(study.objective)} of the best"
     if fastest is best:
         said.append(f"No settings {near} are faster.")
@@ -73,15 +77,28 @@ def _choice(study: Study, noise: Noise, found: Answer) -> list[str]:
             f"Fastest {near}: {fastest.label}, {words.speed(fastest.samples_per_sec)} samples/s"
             f"{_times(fastest, best)} with {words.objective(fastest.objective)}."
         )
+    if found.kept:
+        said.append(
+            f"No gain: keep {chosen.label}. No other settings are better beyond the noise, or faster beyond it and not "
+            f"worse beyond it{_unknown(noise)}."
+        )
+        return said
     why = (
         f"it reaches {words.objective(study.target)} first of these, after {words.seconds(chosen.time_to_target_s)}"
         if chosen.time_to_target_s is not None
         else "it is the fastest of these"
         if chosen is fastest
         else "it is the best"
+        if chosen is best
+        else "what the faster ones change beside gains nothing beyond the noise"
     )
     said.append(f"Recommended: {chosen.label}; {why}{_not_the_fastest(found)}.")
     return said
+
+
+def _unknown(noise: Noise) -> str:
+    """What counts as beyond the noise where no repeats show it."""
+    return "" if noise.df else f" (without repeats: {SLACK:g} and {SPEED_SLACK * 100:.0f} % of the speed)"
 
 
 def _not_the_fastest(found: Answer) -> str:

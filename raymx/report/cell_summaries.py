@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from raymx.report.intervals import margin, pooled_sd
-from raymx.report.model import SLACK, ObjectiveColumn, Value
+from raymx.report.model import SLACK, SPEED_SLACK, ObjectiveColumn, Value
 from raymx.report.study import Entry, Study
 
 Key = tuple[tuple[str, Value], ...]
@@ -54,6 +55,13 @@ class Noise:
         """The same, and `SLACK` where there are no repeats to see the noise in."""
         found = self.margin(n, other)
         return SLACK if found is None else found
+
+    def speed_ratio(self, n: int, other: int) -> float:
+        """How many times as fast the mean of ``n`` trials may be as that of ``other`` and still be within the noise of
+        speed (95 %); 1 + `SPEED_SLACK` where there are no repeats to see it in."""
+        if self.speed_sd is None or not n or not other:
+            return 1 + SPEED_SLACK
+        return math.exp(margin(self.speed_sd, self.speed_df, n, other))
 
 
 def grouped(study: Study) -> dict[Key, list[Entry]]:

@@ -41,7 +41,8 @@ def _twin(entry: Entry, entries: Sequence[Entry]) -> Said:
 
 
 def precision(evidence: Evidence) -> Iterator[Found]:
-    """Trials of lower precision that were not faster than those of float32 with all else the same, and why."""
+    """Trials of lower precision that were not faster than those of float32 with all else the same, and what is known
+    of why."""
     study, groups = evidence.study, evidence.groups
     for axis in study.axes:
         if axis.name != "dtype" or "float32" not in present(axis, study):
@@ -61,15 +62,18 @@ def _why_no_gain(entry: Entry, full: Sequence[Entry]) -> str:
     waits, sent = entry.measures.data_wait_fraction, entry.measures.bytes_pushed
     before = next((each.measures.bytes_pushed for each in full if each.measures.bytes_pushed), None)
     if not entry.trial.gpus:
-        return "it ran on CPUs, which have no fast arithmetic of that precision"
+        return "it ran on CPUs, most of which have no fast arithmetic of that precision"
     if waits is not None and waits > INPUT_BOUND:
-        return f"the input is the bottleneck ({words.part(waits)} of the time waited for data)"
+        return f"{words.part(waits)} of its time it waited for data, which a lower precision does not shorten"
     if sent and before and sent > 0.9 * before:
         return (
-            f"it sends as many bytes a step ({words.size(sent)}) as float32: try precision.wire_dtype: float16; or "
-            "its layers are too small to gain by it"
+            f"it sends as many bytes a step ({words.size(sent)}) as float32. A guess: that takes the time "
+            "(precision.wire_dtype: float16 halves it), or its layers are too small to gain by it"
         )
-    return "its layers are probably too small: try larger batches, and channels in multiples of 8"
+    return (
+        "why is not measured. A guess: its layers are too small; larger batches, and channels in multiples of 8, "
+        "may help"
+    )
 
 
 _SERVER_AXES = ("kvstore.servers", "kvstore.cpus_per_server", "kvstore.update_on_kvstore")

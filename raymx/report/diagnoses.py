@@ -1,5 +1,7 @@
 """What somebody who knows the field would say of a trial, each with its number: the table of diagnoses. Pure.
 
+A diagnosis says what was measured. Its cause mostly was not: then it says so, and what is often found or may help.
+
 To add one: a row here, and the function that finds it, of `trial_symptoms` or `cell_symptoms`. The page, its tables,
 findings.json and the documentation read the row.
 """
@@ -26,20 +28,20 @@ class DiagnosisKind:
 KINDS: Mapping[str, DiagnosisKind] = {
     "nan": DiagnosisKind(
         "NaN",
-        "The loss or the objective was NaN or infinite. Lower the learning rate or lengthen the warmup; with "
-        "float16, use loss scaling.",
+        "The loss or the objective was NaN or infinite. What often helps: a lower learning rate, a longer warmup; with "
+        "float16, loss scaling.",
         of_each(trial_symptoms.nan),
     ),
     "chance": DiagnosisKind(
         "at chance",
-        "The validation accuracy is what guessing gives. The learning rate is mostly too high (async updates "
-        "stand less), or the labels do not belong to the records.",
+        "The validation accuracy is what guessing gives. Why is not measured; what is often found: a learning rate "
+        "that is too high (async updates stand less), or labels that do not belong to the records.",
         trial_symptoms.chance,
     ),
     "input": DiagnosisKind(
         "input bound",
-        "Training waits for data: the input is the bottleneck, and no other setting can make it faster. Give "
-        "data.cpus more, or a data.cache that holds the records.",
+        "Training waited for data for a large part of its time, which no setting of the net, the store or the "
+        "precision makes shorter. What may: more data.cpus, a data.cache that holds the records, faster storage.",
         of_each(trial_symptoms.input_bound),
     ),
     "precision": DiagnosisKind(
@@ -47,14 +49,15 @@ KINDS: Mapping[str, DiagnosisKind] = {
     ),
     "servers": DiagnosisKind(
         "servers slow",
-        "The update on the servers is the bottleneck. Use more kvstore.servers or kvstore.cpus_per_server, or "
+        "With more servers, more CPUs for them, or the update elsewhere, and all else the same, it was faster: so the "
+        "servers held it up. What may go further: more kvstore.servers or kvstore.cpus_per_server, or "
         "kvstore.update_on_kvstore: false.",
         cell_symptoms.servers,
     ),
     "uneven": DiagnosisKind(
         "uneven workers",
         "Async workers of unequal speed: the fast ones train more often, and the slow ones push gradients of old "
-        "weights. Place them on equal nodes, or use dist_sync.",
+        "weights. Why they differ is not measured; unequal or shared nodes may be it. dist_sync keeps them in step.",
         of_each(trial_symptoms.uneven),
     ),
     "skipped": DiagnosisKind(
@@ -64,14 +67,14 @@ KINDS: Mapping[str, DiagnosisKind] = {
     ),
     "twin": DiagnosisKind(
         "slow twin",
-        "Far slower than other repeats of the same settings: something else used its node. Do not take its speed "
-        "for that of the settings.",
+        "Far slower than other repeats of the same settings, so something besides them made it so; what, is not "
+        "measured. Perhaps something else used its node. Do not take its speed for that of the settings.",
         cell_symptoms.twin,
     ),
     "first_step": DiagnosisKind(
         "slow first step",
-        "The first step took far longer than the others (first data, memory, the choice of kernels). Short trials "
-        "are mostly that: train more epochs before comparing wall times.",
+        "The first step took far longer than the others. In it are the first data, the memory and the choice of "
+        "kernels; which of them took the time is not measured. Train more epochs before comparing wall times.",
         of_each(trial_symptoms.first_step),
     ),
 }

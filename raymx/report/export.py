@@ -18,7 +18,7 @@ METADATA = b"raymx"
 """Key of the parquet file's metadata: JSON with the objective, the target, the axes, and of each sweep its price of an
 hour, the classes of its net and its skipped cells."""
 
-_FACTS = [field.name for field in fields(TrialResult) if field.name not in ("axes", "rows", "notes")]
+_FACTS = [field.name for field in fields(TrialResult) if field.name not in ("axes", "rows", "notes", "settings")]
 
 
 def records(found: Findings) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ def findings(sweeps: Sequence[SweepResult], study: Study) -> Findings:
         chance,
         tuple(effects(study, chance)),
         tuple(diagnose(study, {sweep.name: sweep.classes for sweep in sweeps})),
-        answers.answer(found, study.objective, chance),
+        answers.answer(found, study.objective, chance, study.axes),
     )
 
 
@@ -84,6 +84,7 @@ def plain(found: Findings) -> dict[str, Any]:
             "best": chosen.best.label,
             "fastest": chosen.fastest.label if chosen.fastest else None,
             "recommended": chosen.recommended.label,
+            "kept": chosen.kept,
         },
         "sentences": [*found.answer_sentences, *found.effect_sentences],
         "pareto": [cell.label for cell in found.cells if cell.on_front],

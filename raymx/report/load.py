@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from raymx.errors import ExperimentError
-from raymx.experiment import yaml_text
 from raymx.experiment.loading import parse_experiment
 from raymx.report.model import (
     SWEEP,
@@ -107,14 +106,7 @@ def with_axes(sweep: SweepResult, experiment: Mapping[str, Any], axes: Sequence[
 def experiment_of(run: RunFiles) -> Mapping[str, Any]:
     """The experiment of a run, as plain data. Raises ExperimentError where run.yaml holds none."""
     path = child(run.path, run_folder.RUN)
-    raw = yaml_text.parse(run.run, path)
-    if not isinstance(raw, dict) or not isinstance(raw.get("experiment"), dict):
-        raise ExperimentError(
-            f"{path} holds no experiment: it must have the keys directory and experiment, as "
-            "raymx.run wrote them; take the file from a backup"
-        )
-    found: Mapping[str, Any] = raw["experiment"]
-    return found
+    return run_folder.recorded(run.run, path)[0]
 
 
 def _as(axis: ComparedAxis, value: Any) -> Value:
@@ -139,7 +131,7 @@ def _json(text: str | None, path: str) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        found: dict[str, Any] = json.loads(text)
+        found: dict[str, Any] = json.loads(text.removeprefix(run_folder.BOM))
         if not isinstance(found, dict):
             raise ValueError(f"it holds a {type(found).__name__}, and a mapping is needed")
     except ValueError as error:

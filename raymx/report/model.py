@@ -14,6 +14,9 @@ SLACK = 0.01
 """How far from the best objective is near enough: one point of accuracy. The target is that far from the best, and so
 is what counts as equal where no repeats show the noise."""
 
+SPEED_SLACK = 0.05
+"""The part by which something must be faster to count as that, where no repeats show the noise of speed."""
+
 Value = str | float
 """A value on an axis: a label, or a number that was drawn."""
 
@@ -67,8 +70,10 @@ class ComparedAxis:
 class TrialResult:
     """One trial: its facts (trial.json, or what else is known) and its reports.
 
-    Times are unix seconds, ``wall_s`` seconds. Each of ``rows`` is one report with a column ``counts``: not those of an
-    interrupted epoch, nor those that a later report of the same epoch replaced after a restart.
+    Times are unix seconds, ``wall_s`` seconds. ``warmup_epochs`` is the warmup as it is run, lengthened; ``code`` is
+    the version of the experiment's own modules; ``settings`` are the keys of the experiment that the trial's cell sets.
+    Each of ``rows`` is one report with a column ``counts``: not those of an interrupted epoch, nor those that a later
+    report of the same epoch replaced after a restart.
     """
 
     sweep: str
@@ -92,6 +97,9 @@ class TrialResult:
     kvstore_type: str | None = None
     dtype: str | None = None
     compression: str | None = None
+    warmup_epochs: float | None = None
+    code: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
 

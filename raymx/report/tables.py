@@ -88,6 +88,8 @@ def _columns(found: Findings) -> list[TrialColumn]:
         TrialColumn("pushed a step", lambda entry: _worded(entry.measures.bytes_pushed, words.size)),
         TrialColumn("pulled a step", lambda entry: _worded(entry.measures.bytes_pulled, words.size)),
         TrialColumn("peak rate", lambda entry: _number(entry.measures.peak_rate, "{:.4g}")),
+        TrialColumn("warmup epochs", lambda entry: _number(entry.trial.warmup_epochs, "{:.3g}")),
+        TrialColumn("steps", lambda entry: _number(entry.measures.steps or None, "{:,}")),
         TrialColumn("batch", lambda entry: _number(entry.trial.global_batch_size, "{:,}")),
         TrialColumn("workers", lambda entry: _number(entry.trial.num_workers, "{:g}")),
         TrialColumn("CPUs", lambda entry: _number(entry.trial.cpus, "{:g}")),
@@ -96,6 +98,7 @@ def _columns(found: Findings) -> list[TrialColumn]:
         TrialColumn("GPU-seconds", lambda entry: _number(entry.measures.gpu_s, "{:,.0f}")),
         TrialColumn("cost", lambda entry: _number(entry.measures.cost, "{:.4f}")),
         TrialColumn("restarts", lambda entry: _number(entry.measures.restarts, "{:g}")),
+        *_code_column(found),
         TrialColumn("flags", lambda entry: _text(_marks(found, entry), marked=True), numeric=False),
     ]
     axes_heads = {column.head for column in axes}
@@ -105,6 +108,12 @@ def _columns(found: Findings) -> list[TrialColumn]:
         if column.head in axes_heads | {"trial", "state"}
         or any(column.item(entry).key not in (None, "") for entry in found.study.entries)
     ]
+
+
+def _code_column(found: Findings) -> list[TrialColumn]:
+    """The version of the experiment's own modules, where trials have several."""
+    several = len({entry.trial.code for entry in found.study.entries}) > 1
+    return [TrialColumn("code", lambda entry: _text(entry.trial.code or ""), numeric=False)] if several else []
 
 
 def _axis_column(axis: ComparedAxis) -> TrialColumn:

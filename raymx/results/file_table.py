@@ -21,6 +21,7 @@ RUN_FILES: Mapping[str, str] = {
     RUN: "The experiment with every key, as it was last started or resumed, and its folder.",
     SUMMARY: "How it ended, final and best metrics, versions, git commit, hardware.",
     SWEEP: "Axes, cells and verdicts; objective, repeats and prices.",
+    "code.zip": "The experiment's own modules, as they were when the run was last started.",
     "source.zip": "Of a submitted run: the modules that came with it.",
     "report/*": "Of a sweep: its report.",
     f"{TRIAL}/{TRIAL_FILE}": "Its settings, how it ended, seconds, CPUs and GPUs.",

@@ -14,10 +14,12 @@ from typing import Any
 from raymx.errors import ExperimentError, KVStoreError, RaymxError
 from raymx.experiment import names, sizing, yaml_text
 from raymx.experiment.loading import ExperimentConfig, parse_experiment
-from raymx.storage import is_uri, location
+from raymx.storage import child, is_uri, location
 
 RUN, SUMMARY = names.RUN_FILE, "summary.json"
 SWEEP, TRIAL = "sweep.json", "trial.json"  # of a sweep, and of each trial in its folder
+BOM = "\ufeff"
+"""What some editors begin a text with."""
 DEFAULT_STORAGE = "~/ray_results"  # Ray's own
 
 
@@ -41,13 +43,36 @@ def record(storage: str, folder: str, experiment: ExperimentConfig) -> None:
 
 
 def experiment_of(path: str) -> ExperimentConfig:
-    """The experiment of a run's folder. Raises ExperimentError when no run is there."""
+    """The experiment of a run's folder. Raises ExperimentError when no run is there, or its record is damaged."""
     path = storage_path(path)
     file = location(os.path.join(path, RUN))
     if not file.is_there:
         raise ExperimentError(f"--resume {path}: no run is there (it has no {RUN})")
-    run = yaml_text.parse(file.read().decode(), os.path.join(path, RUN))
-    return parse_experiment(run["experiment"], run["directory"])
+    try:
+        text = file.read().decode()
+    except UnicodeDecodeError:
+        raise ExperimentError(f"{child(path, RUN)} is not text in UTF-8: take it from a backup") from None
+    except OSError as error:
+        raise ExperimentError(f"{child(path, RUN)} cannot be read: {error.strerror or error}") from None
+    experiment, directory = recorded(text, child(path, RUN))
+    try:
+        return parse_experiment(experiment, directory, by_flags=False)
+    except ExperimentError as error:
+        lines = str(error).splitlines()
+        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        raise ExperimentError(f"{child(path, RUN)}: {lines[0]}{more}; take it from a backup") from None
+
+
+def recorded(text: str, path: str) -> tuple[Mapping[str, Any], str]:
+    """(experiment as plain data, its folder) of the record of a run. Raises ExperimentError that names ``path``."""
+    raw = yaml_text.parse(text.removeprefix(BOM), path)
+    found, directory = (raw.get("experiment"), raw.get("directory")) if isinstance(raw, dict) else (None, None)
+    if not isinstance(found, dict) or not isinstance(directory, str):
+        raise ExperimentError(
+            f"{path} holds no experiment: it must have the keys directory and experiment, as "
+            "raymx.run wrote them; take the file from a backup"
+        )
+    return found, directory
 
 
 def newest_run(storage: str, name: str) -> str:
@@ -116,7 +141,7 @@ def read_json(storage: str, folder: str, name: str) -> dict[str, Any]:
 def mapping(text: str) -> dict[str, Any]:
     """A mapping in JSON; {} for anything else."""
     try:
-        found = json.loads(text)
+        found = json.loads(text.removeprefix(BOM))
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

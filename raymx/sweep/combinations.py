@@ -13,6 +13,8 @@ from raymx.experiment.trial_schedulers import TRIAL_SCHEDULERS, TrialSchedulerTy
 from raymx.text.words import either
 
 BATCH_LR = "batch_lr"
+EPOCHS_AXES = ("training", "training.epochs")
+"""The axes by which trials may differ in their number of epochs: one at most, since the first sets the second too."""
 _WITHIN_A_TRIAL = (
     "training.base_lr",
     "batch_lr",
@@ -48,6 +50,7 @@ def combination_problems(keys: Sequence[str], sweep: Sweep) -> Iterator[str]:
         yield from _search_problems(sweep)
         yield from _scheduler_problems(sweep)
         yield from _pausing_problems(sweep)
+        yield from _length_problems(keys, sweep)
 
 
 def _key_problems(keys: Sequence[str], sweep: Sweep) -> Iterator[str]:
@@ -105,6 +108,19 @@ def _pausing_problems(sweep: Sweep) -> Iterator[str]:
             f"sweep.{limited[0]} is {getattr(sweep, limited[0])}, but with this trial scheduler all trials begin, "
             f"and those without room are paused: leave it out, or use {others}"
         )
+
+
+def _length_problems(keys: Sequence[str], sweep: Sweep) -> Iterator[str]:
+    """Trials that are paused together, at the same epochs, must be of one length: others would wait for one that has
+    ended."""
+    row = scheduler_of(sweep)
+    for key in set(keys) & set(EPOCHS_AXES):
+        if row.pauses and not row.clones:
+            others = either([each.name for each in TRIAL_SCHEDULERS.values() if not each.pauses])
+            yield (
+                f"sweep.space has {key}, and {row.name} itself says after how many epochs trials are paused and end: "
+                f"leave it out and give training.epochs the most, or use {others}"
+            )
 
 
 def _listed() -> str:

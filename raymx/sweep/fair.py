@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ray.tune.schedulers import TrialScheduler
@@ -11,6 +12,7 @@ from raymx import _ray
 from raymx.cluster.waiting import anybody_waits, must_yield
 from raymx.results.rows import diverged
 from raymx.sweep.listener import listener
+from raymx.sweep.space import experiment_of
 
 TIME = "epoch"  # what trials are compared by
 YIELD_S = 10.0  # at most, for others to be placed
@@ -31,8 +33,7 @@ class Fair:
         decision: str = super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
         if diverged(result):
             decision = TrialScheduler.STOP
-        at_its_end = result.get(TIME, 0) >= trial.config["experiment"]["training"]["epochs"]
-        if decision == TrialScheduler.STOP and not at_its_end:
+        if decision == TrialScheduler.STOP and not _at_its_end(trial.config, result):
             listener().on_stop(trial.trial_id)
         return decision
 
@@ -52,3 +53,8 @@ class Fair:
             self._yields_until = 0.0
             _ray.whole_controller(tune_controller).update_max_pending_trials()
         return super().choose_trial_to_run(tune_controller)  # type: ignore[misc]
+
+
+def _at_its_end(config: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    """Whether a trial has done the epochs of its own experiment, which may be an axis."""
+    return bool(result.get(TIME, 0) >= experiment_of(config)[0].training.epochs)

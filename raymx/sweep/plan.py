@@ -6,19 +6,24 @@ A run without a sweep has one cell. What cannot run costs nothing: it is listed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from raymx.cluster import placement
+from raymx.cluster import abilities, placement
 from raymx.cluster.placement import NodeResources, Plan
 from raymx.errors import ExperimentError, PlacementError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
+from raymx.experiment.without_effect import effective, idle
+from raymx.kvstore import schedule
 from raymx.sweep.axis import Point, in_words
 from raymx.sweep.combinations import pausing
 from raymx.sweep.space import Space, gpus_of, verdict
 from raymx.text.words import columns, count
 
+_HEADS = ("batch", "peak rate", "warmup", "CPU", "GPU")
+SAME_AS = "; the same as cell "
+"""Before a number, at the end of the reason of a cell that is none of its own."""
 _TRIED = 64  # points of a search library's space that are looked at beforehand
 
 
@@ -62,7 +67,7 @@ def prepare(experiment: ExperimentConfig, nodes: Sequence[NodeResources], free: 
     Raises ExperimentError or PlacementError when nothing of it can run.
     """
     space = Space(experiment)
-    judged = [judge(space, number, point, nodes) for number, point in enumerate(_points(space))]
+    judged = _merged(space, [judge(space, number, point, nodes) for number, point in enumerate(_points(space))])
     possible = [space.at(cell.point) for cell in judged if not cell.reason]
     if not possible:
         raise _nothing(space, judged, nodes)
@@ -87,13 +92,35 @@ def judge(space: Space, number: int, point: Point, nodes: Sequence[NodeResources
         experiment = space.at(point)
     except ExperimentError as error:  # values that are right alone, and not together
         return Cell(number, point, str(error).splitlines()[0])
+    auto = placement.auto_gpus(experiment, nodes)
     reason = verdict(experiment, int(sum(node.gpu for node in nodes)))
+    reason = reason or abilities.problem(experiment, gpus_of(experiment, auto), nodes)
     if not reason:
         try:
-            placement.check_fit(_plan(experiment, placement.auto_gpus(experiment, nodes)), nodes)
+            placement.check_fit(_plan(experiment, auto), nodes)
         except PlacementError as error:
             reason = " ".join(line.strip() for line in str(error).splitlines()[:3])
     return Cell(number, point, reason, tuple(rules.notes(experiment)))
+
+
+def _merged(space: Space, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells; one whose experiment comes to the same as that of a cell before it is left out, and says so."""
+    if not space.axes or space.searched:
+        return list(cells)
+    first: dict[str, Cell] = {}
+    found = []
+    for cell in cells:
+        same = cell if cell.reason else first.setdefault(effective(space.at(cell.point)), cell)
+        found.append(cell if same is cell else replace(cell, reason=_the_same(space, cell, same)))
+    return found
+
+
+def _the_same(space: Space, cell: Cell, same: Cell) -> str:
+    """Why a cell is no cell of its own: what differs in it changes nothing."""
+    idle_here = idle(space.at(cell.point))
+    changed = [key for key, value in cell.point.items() if same.point[key] != value]
+    why = "; ".join(f"{key} changes nothing: {idle_here[key]}" for key in changed if key in idle_here)
+    return f"{why or 'what differs comes to the same experiment'}{SAME_AS}{same.number}"
 
 
 def _points(space: Space) -> Iterable[Point]:
@@ -133,8 +160,11 @@ def _data_cpus(experiment: ExperimentConfig, auto: int, trials: int, free: Seque
 def _nothing(space: Space, judged: Sequence[Cell], nodes: Sequence[NodeResources]) -> Exception:
     """The error where no cell can run; for a single run, its own."""
     if not space.axes:
+        auto = placement.auto_gpus(space.base, nodes)
         rules.check(space.base, gpus_available=int(sum(node.gpu for node in nodes)))
-        placement.check_fit(_plan(space.base, placement.auto_gpus(space.base, nodes)), nodes)
+        if unable := abilities.problem(space.base, gpus_of(space.base, auto), nodes):
+            return PlacementError(unable)
+        placement.check_fit(_plan(space.base, auto), nodes)
     lines = [f"  {in_words(cell.point)}: {cell.reason}" for cell in judged[:10]]
     more = [f"  and {len(judged) - 10} more"] if len(judged) > 10 else []
     fix = "change sweep.space, or the settings that its values do not go with"
@@ -146,7 +176,7 @@ def _nothing(space: Space, judged: Sequence[Cell], nodes: Sequence[NodeResources
 def describe(prepared: RunPlan) -> str:
     """The whole grid in a table: each cell, whether it can run, and how many trials run at once."""
     sweep, space = prepared.base.sweep, Space(prepared.base)
-    rows = [("cell", *(axis.key.rpartition(".")[2] for axis in space.axes), "CPU", "GPU", "verdict")]
+    rows = [("cell", *(axis.key.rpartition(".")[2] for axis in space.axes), *_HEADS, "verdict")]
     reasons = list(dict.fromkeys(cell.reason for cell in prepared.cells if cell.reason))
     rows += [_row(space, cell, prepared.gpus, reasons) for cell in prepared.cells]
     table = columns(rows)
@@ -163,18 +193,36 @@ def describe(prepared: RunPlan) -> str:
         (
             *table,
             *why,
-            f"{prepared.trials} trials of {prepared.base.training.epochs} epochs "
-            f"({sweep.repeats} a cell), {at_once}{skipped}.",
+            *_notes(prepared),
+            f"{prepared.trials} trials of {epochs_in_words(prepared)} ({sweep.repeats} a cell), {at_once}{skipped}.",
         )
     )
 
 
+def _notes(prepared: RunPlan) -> list[str]:
+    """What is worth knowing of the cells that can run, each with their numbers."""
+    found: dict[str, list[str]] = {}
+    for cell in prepared.planned:
+        for note in cell.notes:
+            found.setdefault(note, []).append(str(cell.number))
+    return [f"note: {note} (cell{'s' * (len(cells) > 1)} {', '.join(cells)})" for note, cells in found.items()]
+
+
+def epochs_in_words(prepared: RunPlan) -> str:
+    """``5 epochs``, ``2 to 6 epochs``: of each trial."""
+    least, most = Space(prepared.base).epochs
+    return f"{least} to {most} epochs" if least < most else f"{most} epochs"
+
+
 def _row(space: Space, cell: Cell, gpus: int, reasons: Sequence[str]) -> tuple[str, ...]:
-    amounts = ("", "")
+    amounts: tuple[str, ...] = ("",) * len(_HEADS)
     if not cell.reason:
         experiment = space.at(cell.point)
         gpu, cpu = placement.size(_plan(experiment, gpus))
-        amounts = (f"{cpu:g}", f"{gpu:g}")
+        training = experiment.training
+        warmup = f"{rules.warmup_epochs(experiment):.3g} of {training.epochs}"
+        peak = f"{schedule.from_experiment(experiment, 1).peak:.4g}"
+        amounts = (str(training.global_batch_size), peak, warmup, f"{cpu:g}", f"{gpu:g}")
     return (
         str(cell.number),
         *(str(cell.point[axis.key]) for axis in space.axes),

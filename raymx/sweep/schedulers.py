@@ -17,13 +17,15 @@ from raymx.experiment.trial_schedulers import TRIAL_SCHEDULERS
 from raymx.sweep.combinations import library_of, scheduler_of
 from raymx.sweep.fair import TIME, Fair
 from raymx.sweep.pbt import FairPBT, _Explore
+from raymx.sweep.space import Space
 
 __all__ = ["TIME", "FairBOHB", "FairMedian", "FairPBT", "_Explore", "trial_scheduler"]
 
 
 def trial_scheduler(experiment: ExperimentConfig) -> TrialScheduler:
-    """Tune's trial scheduler for a sweep; metric and mode come from the TuneConfig."""
-    sweep, epochs = experiment.sweep, experiment.training.epochs
+    """Tune's trial scheduler for a sweep; metric and mode come from the TuneConfig. Its longest trial is that of the
+    space, where epochs are an axis."""
+    sweep, (_, epochs) = experiment.sweep, Space(experiment).epochs
     row = scheduler_of(sweep)
     given = {
         **dict(sweep.scheduler),

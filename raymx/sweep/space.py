@@ -13,6 +13,7 @@ and folders of results want that.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +23,8 @@ from raymx.experiment import rules
 from raymx.experiment.axis_kinds import AXIS_KINDS
 from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.sweep.axis import Axis, Point, axes_of
-from raymx.sweep.combinations import BATCH_LR, combination_problems, library_of
+from raymx.sweep.combinations import BATCH_LR, EPOCHS_AXES, combination_problems, library_of
+from raymx.sweep.no_effect import MOST_POINTS, idle_axes, idle_given
 
 _TRIAL_INDEX = "__trial_index__"  # where Tune's Repeater says it
 _DRAWS = 100  # for a point that is not there yet
@@ -38,9 +40,12 @@ class Space:
         self._raw = self.base.to_dict()
         self.axes = axes_of(experiment.sweep.space)
 
-    def check(self) -> None:
-        """Raise ExperimentError, a line for each value that the experiment cannot have; it looks at every value."""
+    def check(self, *, resumed: bool = False) -> None:
+        """Raise ExperimentError, a line for each value that the experiment cannot have, and for each axis that changes
+        nothing, unless the sweep has been trained with it (``resumed``); it looks at every value."""
         problems = list(self._problems())
+        if not problems and not resumed:
+            problems = list(idle_axes(self.axes, self._examples(), self.at))
         if problems:
             raise ExperimentError("\n".join(problems))
 
@@ -54,6 +59,25 @@ class Space:
     def searched(self) -> bool:
         """Whether a search library chooses the points while the sweep runs."""
         return not library_of(self._sweep).listed
+
+    @property
+    def size(self) -> int | None:
+        """How many points there are; None where there is a range of numbers that are not whole."""
+        sizes = [
+            len(axis.values) or (int(axis.high - axis.low) if AXIS_KINDS[axis.kind].whole else 0) for axis in self.axes
+        ]
+        return math.prod(sizes) or None
+
+    @property
+    def epochs(self) -> tuple[int, int]:
+        """The fewest and the most epochs that a trial may have."""
+        axes = [axis for axis in self.axes if axis.key in EPOCHS_AXES]
+        ends: list[str | int | float] = [
+            value for axis in axes for value in (axis.values or (int(axis.low), int(axis.high) - 1))
+        ]
+        found = [self.at({axis.key: end}).training.epochs for axis in axes for end in ends]
+        found = found or [self.base.training.epochs]
+        return min(found), max(found)
 
     def points(self) -> list[Point]:
         """All points of a grid or random search, in order; [{}] where there is no axis.
@@ -70,6 +94,15 @@ class Space:
             for more in drawn
         ]
         return [{axis.key: point[axis.key] for axis in self.axes} for point in found]
+
+    def check_given(self, given: Mapping[str, object]) -> None:
+        """Raise ExperimentError for keys of flags that change nothing at any point."""
+        problems = list(idle_given(given, self._examples(), self.at))
+        if problems:
+            raise ExperimentError("\n".join(problems))
+
+    def _examples(self) -> list[Point]:
+        return self.draw(MOST_POINTS) if self.searched else self.points()
 
     def draw(self, count: int) -> list[Point]:
         """At most so many points, all axes drawn; as many as there are."""
@@ -89,13 +122,18 @@ class Space:
 
     def at(self, point: Point, repeat: int = 0) -> ExperimentConfig:
         """The experiment of a point; ``repeat`` is added to its seed. Raises ExperimentError."""
-        settings: dict[str, object] = {}
-        for axis in self.axes:
-            if axis.key in point:
-                settings |= self._settings(axis, point[axis.key])
+        settings = self.settings(point)
         if repeat:
             settings["training.seed"] = self.base.training.seed + repeat
-        return parse_experiment(self._raw, self.base.directory, settings)
+        return parse_experiment(self._raw, self.base.directory, settings, by_flags=False)
+
+    def settings(self, point: Point) -> dict[str, object]:
+        """The keys of the experiment that a point sets, with their values."""
+        found: dict[str, object] = {}
+        for axis in self.axes:
+            if axis.key in point:
+                found |= self._settings(axis, point[axis.key])
+        return found
 
     def _settings(self, axis: Axis, chosen: str | int | float) -> dict[str, object]:
         return self._as_settings(axis.key, axis.values[str(chosen)] if axis.values else chosen)
@@ -119,21 +157,24 @@ class Space:
                 try:
                     self._parse_alone(axis, value)
                 except ExperimentError as error:
-                    yield from (
-                        f"sweep.space.{axis.key}: {line.partition(' (given by')[0]}" for line in str(error).splitlines()
-                    )
+                    yield from (f"sweep.space.{axis.key}: {line}" for line in str(error).splitlines())
                     break
 
     def _parse_alone(self, axis: Axis, value: Any) -> None:
-        parse_experiment(self._raw, self.base.directory, self._as_settings(axis.key, value))
+        parse_experiment(self._raw, self.base.directory, self._as_settings(axis.key, value), by_flags=False)
 
 
-def check(experiment: ExperimentConfig) -> None:
-    """Raise ExperimentError for what of a run or a sweep cannot be on any cluster."""
+def check(experiment: ExperimentConfig, given: Mapping[str, object] | None = None, *, resumed: bool = False) -> None:
+    """Raise ExperimentError for what of a run or a sweep cannot be on any cluster.
+
+    ``given`` are the keys that flags have set: one that changes nothing is refused too. ``resumed``: see `Space.check`.
+    """
     if experiment.sweep.space:
-        Space(experiment).check()
+        Space(experiment).check(resumed=resumed)
     else:
         rules.check(experiment)
+    if given:
+        Space(experiment).check_given(given)
 
 
 def trial_config(
@@ -145,10 +186,12 @@ def trial_config(
     point: Any = None,
     spare_cpus: float = 0.0,
     gpus_available: int = 0,
+    code: str = "",
 ) -> dict[str, Any]:
     """What a trial of Tune's is given. ``raw``: ``experiment.to_dict()``; ``point``: ``axes``, ``cell``, ``repeat``.
 
-    ``cluster`` is what may be another when the run is resumed.
+    ``code``: the driver's copy of the experiment's modules. ``cluster`` is what may be another when the run is resumed:
+    what is imported then are the modules of that time, from where they are then.
     """
     return {
         "experiment": raw,
@@ -160,6 +203,7 @@ def trial_config(
             "spare_cpus": spare_cpus,
             "gpus_available": gpus_available,
             "yields": (experiment.sweep.priority, experiment.sweep.yield_after_s),
+            "code": code,
         },
     }
 

@@ -10,13 +10,14 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from raymx.cluster import placement
 from raymx.errors import ExperimentError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
+from raymx.experiment.without_effect import idle
 from raymx.kvstore import schedule
 from raymx.results import run_folder
 from raymx.sweep.axis import Point, label
@@ -37,6 +38,8 @@ class TrialRecord:
     experiment: ExperimentConfig
     cpus: float
     gpus: float
+    settings: Mapping[str, object] = field(default_factory=dict)
+    code: str = ""  # the version of the experiment's own modules
     state: State = "running"
     error: str | None = None
     started: float = 0.0
@@ -68,6 +71,9 @@ class TrialRecord:
             "gpus": self.gpus,
             "epochs": one.training.epochs,
             "peak_lr": schedule.from_experiment(one, 1).peak,
+            "warmup_epochs": rules.warmup_epochs(one),
+            "settings": dict(self.settings),
+            "code": self.code or None,
             "lr_factor": rules.batch_factor(one),
             "global_batch_size": one.training.global_batch_size,
             "num_workers": one.resources.min_workers,
@@ -81,7 +87,8 @@ class TrialRecord:
 class TrialRecords:
     """All trials of a run, written down as they change."""
 
-    def __init__(self, storage: str, folder: str, prepared: RunPlan) -> None:
+    def __init__(self, storage: str, folder: str, prepared: RunPlan, code: str = "") -> None:
+        self._code = code
         self._storage, self._folder, self._prepared = storage, folder, prepared
         self._space = Space(prepared.base)
         self._records: dict[str, TrialRecord] = {}
@@ -131,7 +138,8 @@ class TrialRecords:
         experiment = self._space.at(point["axes"], repeat)
         plan = placement.plan(experiment, gpus_of(experiment, config["cluster"]["gpus_per_worker"]))
         gpus, cpus = placement.size(placement.with_spare(plan, config["cluster"]["spare_cpus"]))
-        new = TrialRecord(trial_id, point["cell"], repeat, point["axes"], experiment, cpus, gpus)
+        settings = effective_settings(self._space, point["axes"])
+        new = TrialRecord(trial_id, point["cell"], repeat, point["axes"], experiment, cpus, gpus, settings, self._code)
         old = self._records.get(trial_id) or self._read(new, folder)
         self._folders[trial_id] = folder
         return self._keep(replace(new, started=old.started, wall_s=old.wall_s).begun(time.time()))
@@ -175,6 +183,12 @@ class TrialRecords:
         """Why a file could not be written, once; "" when all were."""
         problem, self._problem = self._problem, ""
         return problem
+
+
+def effective_settings(space: Space, point: Point) -> dict[str, object]:
+    """The keys that a point sets, without those that change nothing at it, which a command line would be refused."""
+    without = idle(space.at(point))
+    return {key: value for key, value in space.settings(point).items() if key not in without}
 
 
 def _cell(cell: Cell) -> dict[str, Any]:

@@ -33,8 +33,8 @@ def points(prepared: RunPlan) -> Any:
     return tune.grid_search(found)
 
 
-def param_space(prepared: RunPlan, run_id: str, *, gpus_available: int) -> dict[str, Any]:
-    """Tune's param_space."""
+def param_space(prepared: RunPlan, run_id: str, *, gpus_available: int, code: str = "") -> dict[str, Any]:
+    """Tune's param_space. ``code``: the driver's copy of the experiment's modules."""
     base = prepared.base
     point = None if Space(base).searched else points(prepared)
     # Of what a restored trial is given anew, Tune takes the objects and leaves plain data as they were saved.
@@ -46,6 +46,7 @@ def param_space(prepared: RunPlan, run_id: str, *, gpus_available: int) -> dict[
         gpus=prepared.gpus,
         spare_cpus=prepared.spare_cpus,
         gpus_available=gpus_available,
+        code=code,
     )
     made["cluster"] = UserDict(made["cluster"])
     if point is None:

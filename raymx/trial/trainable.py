@@ -64,7 +64,8 @@ class Trial(tune.Trainable):
         experiment, gpus = experiment_of(config)
         self._mailbox = Mailbox(config["run_id"])
         name = self._mailbox.name_of(self.trial_id)
-        self._roles.configure(name, experiment, gpus, placement.plan(experiment, gpus))
+        code = config["cluster"].get("code", "")
+        self._roles.configure(name, experiment, gpus, placement.plan(experiment, gpus), code)
         self._controller = Controller(
             experiment,
             self._roles,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import os
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import EXPERIMENTS
 
+from raymx import __main__ as commands
+from raymx import __version__
+from raymx.driver.connection import quieten
+from raymx.jobs import cli
 from raymx.run import main
 
 FASHION_MNIST = str(EXPERIMENTS / "fashion_mnist.yaml")
@@ -49,3 +57,37 @@ def test_dry_run_starts_nothing(
     assert "base_lr: 0.25" in said
     assert "trial and KVStore scheduler" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main([]) == 0
+    said = capsys.readouterr().out
+    for name in commands.COMMANDS:
+        assert f"python -m raymx.{name}" in said
+        assert importlib.util.find_spec(f"raymx.{name}") is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("run", "run is written with a dot: python -m raymx.run"), ("train", "train is no command: one of run, submit")],
+)
+def test_a_command_is_written_with_a_dot(given: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main([given, "--lr", "0.1"]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [commands.main, main, cli.main])
+def test_the_version_is_shown(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        command(["--version"])
+    assert (left.value.code, capsys.readouterr().out) == (0, f"raymx {__version__}\n")
+
+
+def test_tensorboard_does_not_repeat_that_a_number_is_nan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("ray", "ray.tune", "ray.train", "tensorboardX"):  # as they were, when the test is over
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.getLogger(name).level)
+    with warnings.catch_warnings():
+        quieten()
+    assert not logging.getLogger("tensorboardX.x2num").isEnabledFor(logging.WARNING)

@@ -310,6 +310,19 @@ def test_numbers_in_exponent_form_are_numbers(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL + "training: {base_lr: 1e-3, optimizer: {wd: 1E-4}}").training.base_lr == 0.001
 
 
+@pytest.mark.parametrize("begin", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_files_of_other_editors_are_read(tmp_path: Path, begin: str, end: str) -> None:
+    (tmp_path / "tiny.yaml").write_bytes((begin + MINIMAL.replace("\n", end)).encode())
+    assert load_experiment(tmp_path / "tiny.yaml").name == "tiny"
+
+
+def test_the_record_of_a_run_is_no_experiment_file(tmp_path: Path) -> None:
+    found = load_message(tmp_path, "directory: /x\nexperiment: {name: tiny}\n")
+    assert len(found.splitlines()) == 1
+    assert f"is the record of a run, not an experiment file: to go on with it give --resume {tmp_path}" in found
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -388,6 +401,47 @@ def test_missing_modules_and_names_are_named(folder: Path) -> None:
     assert f"no module net in {folder} (its modules: nets), and none is installed; did you mean nets?" in text
     (folder / "broken.py").write_text("x = 1\ndef f(:\n")
     assert "broken.py, line 2: " in files_message(folder, training__loop="broken:f")
+
+
+@pytest.mark.parametrize(
+    ("key", "source", "said"),
+    [
+        ("model.net", "def f(): ...", "it is f(), and raymx calls f(classes, ...), which returns a Gluon block"),
+        ("model.loss", "def f(outputs): ...", "it is f(outputs), and raymx calls f(outputs, labels)"),
+        ("model.metric", "def f(a, b, c): ...", "it is f(a, b, c), and raymx calls f(outputs, labels)"),
+        ("training.loop", "def f(args, ctx): ...", "it is f(args, ctx), and raymx calls f(ctx)"),
+        ("data.transform", "def f(data, label): ...", "it is f(data, label), and raymx calls f(image, label, rng)"),
+    ],
+)
+def test_a_function_of_other_arguments_is_shown_what_is_called(folder: Path, key: str, source: str, said: str) -> None:
+    (folder / "own.py").write_text(source)
+    text = files_message(folder, **{key.replace(".", "__"): "own:f"})
+    assert text.startswith(f'{key} is "own:f": {said}')
+
+
+@pytest.mark.parametrize(
+    ("key", "source"),
+    [
+        ("model.net", "def f(**options): ..."),
+        ("model.net", "def f(classes=10, width=3): ..."),
+        ("model.loss", "def f(*given): ..."),
+        ("model.loss", "def f(a, b, scale=2, *, more=1): ..."),
+        ("training.loop", "class f: ..."),
+        ("data.transform", "import functools\n@functools.cache\ndef f(data): ..."),
+    ],
+)
+def test_one_that_can_be_called_or_is_not_known_passes(folder: Path, key: str, source: str) -> None:
+    (folder / "own.py").write_text(source)
+    check_files(experiment({key: "own:f"}, str(folder)))
+
+
+@pytest.mark.parametrize("name", ["train.py", "train.ipynb"])
+def test_a_python_file_is_no_experiment_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("import mxnet as mx\n")
+    with pytest.raises(ExperimentError) as error:
+        load_experiment(tmp_path / name)
+    assert f"{name} is Python, not an experiment file" in str(error.value)
+    assert 'model: {net: "train:net"}' in str(error.value)
 
 
 def test_the_names_are_those_of_mxnet() -> None:

@@ -1,14 +1,18 @@
-"""What a Ray is started with that is for one run alone."""
+"""What a Ray is started with that is for one run alone, and what a run says of itself."""
 
 from __future__ import annotations
 
+import io
 import os
+from pathlib import Path
 
 import pytest
 from conftest import EXPERIMENTS
 
 from raymx.driver import planning
+from raymx.driver.display import Display
 from raymx.driver.dry_run import dry_run
+from raymx.driver.journal import Journal
 from raymx.experiment.loading import load_experiment
 
 
@@ -31,3 +35,9 @@ def test_data_cpus_take_what_the_cores_have_left(cores: int, data_cpus: int, mon
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     said = "\n".join(dry_run(load_experiment(EXPERIMENTS / "fashion_mnist.yaml"), None))
     assert f"A worker's CPUs include {data_cpus} for reading data." in said
+
+
+def test_a_submitted_run_tells_how_to_resume_a_submitted_run(tmp_path: Path) -> None:
+    display = Display(io.StringIO())
+    display.resume_with = "python -m raymx.submit EXPERIMENT --resume"
+    assert Journal(display, "run", str(tmp_path), "/results/run").resume_with == display.resume_with

@@ -19,11 +19,12 @@ from conftest import EXPERIMENTS
 
 import raymx
 from raymx.errors import ClusterUnreachable, ExperimentError, JobError
-from raymx.experiment import loading
+from raymx.experiment import loading, source_files
 from raymx.jobs import by_value, cli, clusters, dashboard, packing, status
 from raymx.jobs.dashboard import Dashboard
 from raymx.jobs.experiment import Experiment
 from raymx.jobs.run import Run
+from raymx.jobs.source import RunSource
 from raymx.results import reports
 from raymx.results.view import TrialView, View
 
@@ -94,6 +95,59 @@ class TestPacking:
         names, _ = sent(loading.load_experiment(folder(tmp_path, _dot_gitignore="data/\n") / "e.yaml"))
         assert "data/fashion_mnist_train.rec" in names
 
+    def test_a_linked_folder_travels(self, tmp_path: Path) -> None:
+        there = folder(tmp_path / "here")
+        (tmp_path / "lib" / "deep").mkdir(parents=True)
+        (tmp_path / "lib" / "deep" / "layers.py").write_text("x = 1")
+        (there / "shared").symlink_to(tmp_path / "lib")
+        (there / "shared2").symlink_to("../lib")
+        (there / "round").symlink_to(tmp_path)  # in which the folder itself lies
+        (tmp_path / "lib" / "deep" / "up").symlink_to(tmp_path / "lib")
+        names, _ = sent(loading.load_experiment(there / "e.yaml"))
+        assert [name for name in names if name.endswith("layers.py")] == [
+            "shared/deep/layers.py",
+            "shared2/deep/layers.py",
+        ]
+
+    def test_what_the_experiment_names_travels_though_it_is_ignored(self, tmp_path: Path) -> None:
+        there = folder(
+            tmp_path,
+            _dot_gitignore="*.params\nown/\nnets.py\nwork/\n",
+            start_dot_params=b"p",
+            other_dot_params=b"p",
+            own__loops_dot_py="def loop(ctx): pass",
+            own____init___dot_py="",
+        )
+        given = {"model.options": {"start": "start.params", "layers": 3}, "training.loop": "own.loops:loop"}
+        experiment = loading.load_experiment(there / "e.yaml", given)
+        names, _ = sent(experiment)
+        assert {"start.params", "nets.py", "own/loops.py"} <= set(names)
+        assert "other.params" not in names
+        ignored = source_files.named_but_ignored(experiment)
+        assert ignored == ["nets.py", "own/loops.py", "start.params"]
+
+    def test_what_stays_behind_is_named(self, tmp_path: Path) -> None:
+        there = folder(tmp_path / "here", _dot_gitignore="*.params\n", start_dot_params=b"p")
+        (there / "gone").symlink_to("nowhere")
+        (there / "round").symlink_to(tmp_path)
+        with packing.pack(loading.load_experiment(there / "e.yaml"), {}) as parcel:
+            assert parcel.left_out == (
+                "left behind: gone (a link to nowhere, which does not exist), "
+                f"round (a link to {tmp_path}, in which this folder lies), "
+                "start.params (as a .gitignore or .rayignore says)",
+            )
+
+    def test_a_function_that_brings_a_large_array_is_named(self, tmp_path: Path) -> None:
+        table = os.urandom(300_000)
+        objects = {"net": lambda classes: table}
+        experiment = loading.load_experiment(folder(tmp_path) / "e.yaml", {"model.net": f"{by_value.MODULE}:net"})
+        with pytest.raises(ExperimentError) as error:
+            sent(experiment, objects, limit_bytes=200_000)
+        assert str(error.value) == (
+            "model.net net brings 0 MB by value, and Ray takes 0 MB (zipped): pass it as a file, which the function "
+            "loads: beside the experiment, or where every node can read it"
+        )
+
     def test_data_elsewhere_becomes_absolute(self, tmp_path: Path) -> None:
         there = folder(tmp_path / "one")
         other = tmp_path / "two" / "t.rec"
@@ -136,6 +190,18 @@ class TestPacking:
         with packing.pack(loading.load_experiment(folder(tmp_path) / "e.yaml"), {}) as parcel:
             assert os.path.getsize(parcel.path) == parcel.size
         assert not os.path.exists(os.path.dirname(parcel.path))
+
+
+class TestSource:
+    def test_the_best_is_asked_for_too_early(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        source = RunSource("r1", None, "/nowhere")
+        monkeypatch.setattr(source, "view", lambda: View("r1", state="running", trials=(TrialView("t", epoch=0.5),)))
+        with pytest.raises(JobError) as error:
+            source.folder("its checkpoints")
+        assert str(error.value) == (
+            "its checkpoints are not there yet: r1 is running, and writes the first after an epoch; ask again then, or "
+            "after run.result(), which waits for its end"
+        )
 
 
 def a_net(classes: int) -> Any:
@@ -203,6 +269,24 @@ class TestExperiment:
         with pytest.raises(ExperimentError, match=r"training\.epoch is not a key; did you mean training\.epochs"):
             experiment.override(training={"epoch": 2})
 
+    @pytest.mark.parametrize(
+        ("given", "wanted"),
+        [
+            ({"name": "x"}, "Experiment.from_dict(raw, directory)"),
+            ("e.yaml", "Experiment.from_yaml(path)"),
+            (7, "Experiment.from_yaml(path) or Experiment.from_dict(raw, directory)"),
+        ],
+    )
+    def test_what_is_no_experiment_yet(self, given: Any, wanted: str) -> None:
+        with pytest.raises(ExperimentError) as error:
+            Experiment(given)
+        assert wanted in str(error.value)
+
+    def test_in_python_no_flag_is_named(self) -> None:
+        with pytest.raises(ExperimentError) as error:
+            Experiment.from_yaml(FASHION_MNIST).override(training={"epochs": 0})
+        assert str(error.value) == "training.epochs is 0: it must be a whole number, at least 1"
+
     def test_own_objects_get_names(self) -> None:
         experiment = Experiment.from_yaml(FASHION_MNIST).override(model={"net": a_net, "metric": Metric})
         assert experiment.spec.model.net == "raymx_objects:a_net"
@@ -214,8 +298,21 @@ class TestExperiment:
             def __call__(self) -> None: ...
             def collect_params(self) -> None: ...
 
-        with pytest.raises(ExperimentError, match="Net is a net that exists already"):
+        with pytest.raises(ExperimentError, match=r"model\.net is a Net that exists already"):
             Experiment.from_yaml(FASHION_MNIST).override(model={"net": Net()})
+
+    def test_a_loss_that_exists_is_refused_with_what_is_wanted(self) -> None:
+        class L2Loss:
+            def __call__(self) -> None: ...
+            def collect_params(self) -> None: ...
+
+        experiment = Experiment.from_yaml(FASHION_MNIST)
+        with pytest.raises(
+            ExperimentError, match=r"model\.loss is a L2Loss .* give the class L2Loss itself, or f\(out"
+        ):
+            experiment.override({"model.loss": L2Loss()})
+        with pytest.raises(ExperimentError, match=r"^model\.loss is a L2Loss"):
+            experiment.sweep({"model.loss": [L2Loss(), "l2"]})
 
     def test_sweep(self) -> None:
         experiment = Experiment.from_yaml(FASHION_MNIST).sweep(

@@ -25,7 +25,7 @@ from raymx.experiment.sweep_schema import TrialScheduler
 from raymx.experiment.trial_schedulers import TRIAL_SCHEDULERS, TrialSchedulerType
 from raymx.report.diagnoses import KINDS
 from raymx.sweep.combinations import check_installed, pausing, scheduler_of
-from raymx.sweep.space import Space
+from raymx.sweep.space import Space, trial_config
 
 TABLES: dict[str, Mapping[str, Any]] = {
     "kvstore.type": STORE_TYPES,
@@ -107,6 +107,28 @@ def test_a_trial_schedulers_arguments_are_those_of_tunes_class() -> None:
         assert isinstance(made, schedulers.Fair)
         assert isinstance(made, pkgutil.resolve_name(row.tune_class))
         assert pickle.loads(pickle.dumps(type(made))) is type(made)
+
+
+@pytest.mark.parametrize(("axis", "most"), [({"grid": [2, 6]}, 6), ({"grid": [6, 2]}, 6), ({"randint": [2, 9]}, 8)])
+def test_the_longest_trial_of_asha_is_that_of_the_space(axis: dict[str, Any], most: int) -> None:
+    schedulers = pytest.importorskip("raymx.sweep.schedulers")
+    space = {"training.epochs": axis}
+    one = experiment(sweep__space=space, sweep__scheduler="asha", sweep__search="random", training__epochs=4)
+    assert Space(one).epochs == (2, most)
+    assert schedulers.trial_scheduler(one)._max_t == most
+
+
+def test_a_trial_is_at_its_end_after_the_epochs_of_its_own_point() -> None:
+    fair = pytest.importorskip("raymx.sweep.fair")
+    one = experiment(sweep__space={"training.epochs": {"grid": [2, 6]}}, sweep__scheduler="asha", training__epochs=2)
+    config = trial_config(one, one.to_dict(), "run", point={"axes": {"training.epochs": "6"}, "cell": 1, "repeat": 0})
+    assert [fair._at_its_end(config, {"epoch": epoch}) for epoch in (2, 6)] == [False, True]
+
+
+@pytest.mark.parametrize("options", [{"sweep__scheduler": "hyperband"}, {"sweep__search": "bohb"}])
+def test_trials_that_are_paused_together_are_of_one_length(options: dict[str, Any]) -> None:
+    with pytest.raises(ExperimentError, match=r"sweep\.space has training\.epochs, and hyperband itself says"):
+        Space(experiment(sweep__space={"training.epochs": {"grid": [2, 6]}}, **options)).check()
 
 
 def test_every_setting_of_trial_schedulers_is_of_one() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from test_report import COMPRESSION, DTYPE, Change, found_in
 
+from raymx.report.diagnoses import KINDS
 from raymx.report.findings import Findings
 
 
@@ -105,9 +106,9 @@ LOW = {DTYPE: ("float32", "amp_float16")}
     ("facts", "columns", "why"),
     [
         ({"gpus": 0.0}, {}, "it ran on CPUs"),
-        ({}, {"data_wait_fraction": 0.5}, "the input is the bottleneck (50 %"),
+        ({}, {"data_wait_fraction": 0.5}, "50 % of its time it waited for data"),
         ({}, {}, "it sends as many bytes a step (3 MB)"),
-        ({}, {"bytes_pushed": 1_500_000}, "its layers are probably too small"),
+        ({}, {"bytes_pushed": 1_500_000}, "A guess: its layers are too small"),
     ],
 )
 def test_float16_without_gain_and_why(facts: dict[str, Any], columns: dict[str, Any], why: str) -> None:
@@ -182,3 +183,13 @@ def test_compression_shows_in_bytes_pushed_alone() -> None:
     measures = {entry.trial.axes[COMPRESSION]: entry.measures for entry in found_in(change=compressed).study.entries}
     assert (measures["2bit 0.5"].bytes_pushed, measures["2bit 0.5"].bytes_pulled) == (200_000, 3_000_000)
     assert measures["2bit 0.5"].bytes_pushed_total == 200_000 * 46 * 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cause_that_was_not_measured_is_not_stated_as_one(kind: str) -> None:
+    advice = KINDS[kind].advice
+    assert not any(
+        words in advice for words in ("is the bottleneck", "is mostly", ": something else", "no other setting")
+    )
+    if kind in ("chance", "uneven", "twin", "first_step"):  # only what it led to is known
+        assert "not measured" in advice

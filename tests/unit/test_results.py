@@ -155,3 +155,36 @@ def test_a_summary_without_results(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = SimpleNamespace(metrics_dataframe=None, metrics=None, checkpoint=None, error=None, path="/t")
     found = summary.summary(experiment(), nothing, "failed", None, 0.0)
     assert (found["best"], found["parameters"], found["final"]) == ({}, None, {})
+
+
+@pytest.mark.parametrize("begin", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_record_that_an_editor_has_written_anew_is_read(tmp_path: Path, begin: str, end: str) -> None:
+    run_folder.record(str(tmp_path), "r", experiment())
+    file = tmp_path / "r" / "run.yaml"
+    file.write_bytes((begin + file.read_text().replace("\n", end)).encode())
+    assert run_folder.experiment_of(str(tmp_path / "r")) == experiment()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "holds no experiment: it must have the keys directory and experiment"),
+        (b"- a\n", "holds no experiment"),
+        (b"directory: 3\nexperiment: {name: x}\n", "holds no experiment"),
+        (b"directory: /x\ndirectory: /y\n", "line 2: not valid YAML: the key directory is given twice"),
+        ("directory: /x\n".encode("utf-16"), "is not text in UTF-8"),
+        (b"directory: /x\nexperiment: {name: x}\n", "model is missing"),
+    ],
+)
+def test_a_record_that_is_damaged_is_one_line(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "run.yaml").write_bytes(content)
+    with pytest.raises(ExperimentError) as error:
+        run_folder.experiment_of(str(tmp_path))
+    assert str(error.value).startswith(f"{tmp_path}/run.yaml")
+    assert said in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_small_files_may_begin_as_some_editors_write_them() -> None:
+    assert run_folder.mapping('\ufeff{"a": 1}') == {"a": 1}

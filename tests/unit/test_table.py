@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from raymx.driver.leaderboard import Leaderboard
-from raymx.driver.sweep_display import as_html, as_rich
+from raymx.driver.sweep_display import as_rich
 from raymx.experiment.loading import parse_experiment
 from raymx.sweep.trial_records import TrialRecord
 from raymx.text.words import duration
@@ -103,15 +103,6 @@ def test_many_trials_fit() -> None:
     text = text_of(shown)
     assert len(text.splitlines()) < 25
     assert "184 not shown" in text
-
-
-def test_html_is_escaped() -> None:
-    shown = leaderboard()
-    shown.trial(record("a"))
-    page = as_html(shown, NOW)
-    assert "&lt;b&gt;" in page
-    assert "<b>" not in page
-    assert page.count("<tr>") == 2
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(math.nan, ""), (45, "45 s"), (200, "3 min"), (9000, "2.5 h")])

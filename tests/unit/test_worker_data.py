@@ -501,6 +501,9 @@ def three(image, label, rng):
 class Class:
     pass
 
+def pair(data, label):
+    return data, label
+
 gluon = transforms.Compose([transforms.RandomBrightness(0.5), transforms.ToTensor()])
 """
 
@@ -570,6 +573,8 @@ def test_odd_results_of_a_transform_name_the_record(with_transforms: Path) -> No
         transformed(with_transforms, "three")
     with pytest.raises(DataError, match=r"is a class; a transform is a function"):
         transformed(with_transforms, "Class")
+    with pytest.raises(DataError, match=r"is pair\(data, label\), and raymx calls f\(image, label, rng\)"):
+        transformed(with_transforms, "pair")
 
 
 def test_a_wrong_result_of_a_transform_says_what_is_due(with_transforms: Path) -> None:

@@ -9,6 +9,7 @@ A record that cannot be used is raised as a DataError that names its file and of
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,6 +26,7 @@ from raymx.data.recordio.reading import read_payloads
 from raymx.data.recordio.record import Record, require_image, unpack
 from raymx.errors import DataError
 from raymx.experiment.label_rules import LabelRange
+from raymx.experiment.references import TRANSFORM
 from raymx.experiment.user_code import load_object
 from raymx.storage import Reader, is_uri, open_reader
 
@@ -252,7 +254,24 @@ def load_transform(name: str, directory: str) -> Transform:
             f"{name} is {'a class' if isinstance(transform, type) else type(transform).__name__}; a transform is a "
             "function, or an instance of a Gluon transform"
         )
-    return _gluon_transform(transform) if hasattr(transform, "collect_params") else transform
+    if hasattr(transform, "collect_params"):
+        return _gluon_transform(transform)
+    _check_call(name, transform)
+    return transform
+
+
+def _check_call(name: str, transform: Any) -> None:
+    """Raise DataError when a transform cannot be called as raymx calls it; Gluon's data sets give two arguments."""
+    try:
+        signature = inspect.signature(transform)
+    except (TypeError, ValueError):  # of a function in C, which has none
+        return
+    try:
+        signature.bind(None, None, None)
+    except TypeError:
+        raise DataError(
+            f"the transform {name} is {name.rpartition(':')[2]}{signature}, and raymx calls {TRANSFORM.shown}"
+        ) from None
 
 
 def _gluon_transform(block: Any) -> Transform:

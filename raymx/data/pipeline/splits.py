@@ -24,6 +24,7 @@ from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
 from raymx.experiment import class_files, label_rules
 from raymx.experiment.loading import ExperimentConfig
+from raymx.experiment.user_code import code_folder
 from raymx.storage import open_reader
 
 
@@ -128,7 +129,7 @@ class Splits:
             seed=self._experiment.training.seed,
             skip_bad=data.on_bad_record == "skip",
             transform=data.transform if training else data.validation_transform,
-            directory=self._experiment.directory,
+            directory=code_folder(self._experiment.directory),  # read tasks are other processes
             label_range=label_rules.label_range(self._experiment, self.label_width),
         )
 
