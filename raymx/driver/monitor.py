@@ -126,8 +126,13 @@ class Monitor(Listener):
         ended = (trial.last_result or {}).get("done") and trial.trial_id not in self._stopped
         self._over(trial.trial_id, "finished" if ended else "stopped")
 
-    def on_pauses(self, trials: list[Any]) -> None:
-        """Look which trials the trial scheduler has paused."""
+    def on_step_end(self, trials: list[Any]) -> None:
+        """Tune's loop is between two steps."""
+        self._look_for_pauses(trials)
+        self._stopper.between_steps()
+
+    def _look_for_pauses(self, trials: list[Any]) -> None:
+        """Which trials the trial scheduler has paused."""
         for trial in trials:
             record = self._trials.records.get(trial.trial_id)
             if record and trial.status == trial.PAUSED and record.state == "running":
@@ -197,7 +202,7 @@ class TuneHooks(Callback):
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if Monitor.current:
-            Monitor.current.on_pauses(trials)
+            Monitor.current.on_step_end(trials)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any

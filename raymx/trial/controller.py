@@ -37,7 +37,6 @@ from raymx.trial.stalls import StallMonitor
 from raymx.trial.states import OVER, Failed, Finished, Forming, Holding, Paused, Recovering, Resizing, Running, State
 
 POLL_S = 0.25
-PAUSE_S = 8.0  # for Tune to end this process once it was asked to stop
 
 
 class Controller:
@@ -95,7 +94,7 @@ class Controller:
                 if row is not None:
                     return row
         if isinstance(self.state, Paused):
-            self._mailbox.wait_over(PAUSE_S)  # before, a row that adds nothing would tell Tune that the trial is done
+            self._mailbox.wait_over()  # before, a row that adds nothing would tell Tune that the trial is done
         return None
 
     def advance(self) -> dict[str, Any] | None:

@@ -145,7 +145,7 @@ class Mailbox:
     def end(self, trial_id: str) -> None:
         self.ended = True
 
-    def wait_over(self, timeout_s: float) -> None:
+    def wait_over(self) -> None:
         self.waited = True
 
 
