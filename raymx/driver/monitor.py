@@ -14,12 +14,12 @@ from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray.tune import Callback
 
 from raymx.cluster.slots import remove_slots
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
 from raymx.driver.messages import Messages
+from raymx.driver.progress_csv import ProgressCsv
 from raymx.driver.restarts import Restarts
 from raymx.driver.stopper import Stopper
 from raymx.results import run_folder
@@ -181,8 +181,11 @@ def free() -> str:
     return ", ".join(f"{resources.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
 
 
-class TuneHooks(Callback):
-    """Tune's events, passed on to this process's watch. It has no state, since Tune saves it with the run."""
+class TuneHooks(ProgressCsv):
+    """Tune's events, passed on to this process's watch. It has no state, since Tune saves it with the run.
+
+    It writes progress.csv too, so that runs that began before it did are resumed with it.
+    """
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if Monitor.current:
@@ -207,6 +210,7 @@ class TuneHooks(Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
+        self.log_trial_result(iteration, trial, result)
         if Monitor.current:
             Monitor.current.on_row(result)
 
