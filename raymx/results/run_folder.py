@@ -50,6 +50,17 @@ def experiment_of(path: str) -> ExperimentConfig:
     return parse_experiment(run["experiment"], run["directory"])
 
 
+def experiment_to_resume(path: str) -> ExperimentConfig:
+    """As `experiment_of`. Raises ExperimentError, naming both, when the experiment's own folder is not there any more."""
+    experiment = experiment_of(path)
+    if not os.path.isdir(experiment.directory):
+        raise ExperimentError(
+            f"--resume {path}: its experiment was in {experiment.directory}, which is not there any more: give the "
+            "experiment file where it is now, before --resume"
+        )
+    return experiment
+
+
 def newest_run(storage: str, name: str) -> str:
     """The path of the newest run of the experiment ``name``."""
     pattern = re.compile(re.escape(name) + r"_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\+*")

@@ -148,7 +148,7 @@ def trial_config(
 ) -> dict[str, Any]:
     """What a trial of Tune's is given. ``raw``: ``experiment.to_dict()``; ``point``: ``axes``, ``cell``, ``repeat``.
 
-    ``cluster`` is what may be another when the run is resumed.
+    ``cluster`` is what may be another when the run is resumed; what it names goes before the same of the trial's own.
     """
     return {
         "experiment": raw,
@@ -160,13 +160,25 @@ def trial_config(
             "spare_cpus": spare_cpus,
             "gpus_available": gpus_available,
             "yields": (experiment.sweep.priority, experiment.sweep.yield_after_s),
+            "directory": experiment.directory,
+            "run_id": run_id,
         },
     }
 
 
+def directory_of(config: Mapping[str, Any]) -> str:
+    """The experiment's folder: where it is now, of a run that is resumed."""
+    return str(config["cluster"].get("directory", config["directory"]))
+
+
+def run_id_of(config: Mapping[str, Any]) -> str:
+    """The name of the run's folder as it is now, by which a trial and its driver find each other's messages."""
+    return str(config["cluster"].get("run_id", config["run_id"]))
+
+
 def experiment_of(config: Mapping[str, Any]) -> tuple[ExperimentConfig, float]:
     """(experiment, GPUs a worker) of a trial's config."""
-    space = Space(parse_experiment(config["experiment"], config["directory"]))
+    space = Space(parse_experiment(config["experiment"], directory_of(config)))
     experiment = space.at(config["point"]["axes"], repeat_of(config))
     return experiment, gpus_of(experiment, config["cluster"]["gpus_per_worker"])
 

@@ -51,11 +51,15 @@ class Controller:
         location: Location,
         *,
         is_of_sweep: bool,
+        saved_as: str = "",
     ) -> None:
-        """``roles`` are configured for the experiment; ``location`` is where the trial's files are to stay."""
+        """``roles`` are configured for the experiment; ``location`` is where the trial's files are to stay.
+
+        ``saved_as``: the trial's name in its checkpoints, that of the run when it began; "" for the name of now.
+        """
         self.state: State = Forming()
         self.form_s = 0.0  # to dissolve the last generations and form the next, all together
-        self.checkpoints = TrialCheckpoints(location, mailbox.name_of(trial_id))
+        self.checkpoints = TrialCheckpoints(location, saved_as or mailbox.name_of(trial_id))
         self._experiment = self._sized = experiment  # ``_sized``: as the generation that runs has it
         self._roles, self._mailbox, self._trial_id, self._location = roles, mailbox, trial_id, location
         self._is_of_sweep = is_of_sweep

@@ -35,6 +35,17 @@ def test_a_run_reads_back_as_what_it_was(tmp_path: Path) -> None:
         run_folder.check_same(experiment(), path)
 
 
+def test_a_resume_is_refused_where_the_experiments_folder_has_gone(tmp_path: Path) -> None:
+    moved = tmp_path / "before"
+    moved.mkdir()
+    path = str(tmp_path / "run")
+    run_folder.record(str(tmp_path), "run", make_experiment(directory=str(moved)))
+    assert run_folder.experiment_to_resume(path).directory == str(moved)
+    moved.rename(tmp_path / "now")
+    with pytest.raises(ExperimentError, match=rf"--resume {path}: its experiment was in {moved}, which is not there"):
+        run_folder.experiment_to_resume(path)
+
+
 def test_the_newest_run_is_of_the_same_experiment(tmp_path: Path) -> None:
     for folder in (
         "fashion_mnist_2026-01-02_03-04-05",
