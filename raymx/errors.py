@@ -31,6 +31,10 @@ class RoleLost(KVStoreError):
     """The process of a role died, or its node did: the run goes on from its newest checkpoint."""
 
 
+class OutOfMemory(RoleLost):
+    """The process of a role was ended, by Ray's memory monitor, since its node had hardly any memory left."""
+
+
 class TrainingError(RaymxError):
     """The experiment's own code failed (net, loss, metric, loop, optimizer); the text carries its traceback."""
 

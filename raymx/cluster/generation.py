@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, ObjectLostError, OutOfMemoryError, RayActorError, RayError, RayTaskError
 
 from raymx.cluster.processes import Assignment
-from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
+from raymx.errors import KVStoreError, OutOfMemory, RaymxError, RoleLost, TrainingError
+from raymx.text.out_of_memory import lack_of_memory
 from raymx.training.channel import Event
 
 ANSWER_TIMEOUT_S = 300.0  # for a control call to a role: a checkpoint of a large net takes its time
@@ -134,13 +135,15 @@ class Generation:
 
 
 def value_of(ref: Any, who: str) -> Any:
-    """The ref's value; raises a role's own error, RoleLost when its process died, else KVStoreError."""
+    """The ref's value; raises a role's own error, RoleLost or OutOfMemory when its process died, else KVStoreError."""
     try:
         return ray.get(ref)
     except RayTaskError as error:
         raise error.cause if isinstance(error.cause, RaymxError) else KVStoreError(f"{who}: {error}") from None
-    except RayActorError as error:
-        if error.actor_init_failed:
+    except (RayActorError, OutOfMemoryError) as error:
+        if short := lack_of_memory(str(error)):
+            raise OutOfMemory(f"{who} was {short}") from None
+        if isinstance(error, RayActorError) and error.actor_init_failed:
             raise KVStoreError(f"{who} cannot start: {_last_line(error)}") from None
         raise RoleLost(f"{who} died: {_how_it_died(error)}") from None
     except ObjectLostError:
@@ -149,7 +152,7 @@ def value_of(ref: Any, who: str) -> Any:
         raise RoleLost(f"{who}: {str(error).strip().splitlines()[0]}") from None
 
 
-def _how_it_died(error: RayActorError) -> str:
+def _how_it_died(error: RayError) -> str:
     """Ray's many words in a few."""
     text = str(error)
     if isinstance(error, ActorUnavailableError) or "node" in text.partition("is dead because")[2][:40]:

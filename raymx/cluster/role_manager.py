@@ -94,6 +94,11 @@ class RoleManager:
         )
         return Observation(status, slots)
 
+    def pids(self) -> dict[int, str]:
+        """The workers of the generation by their process ids, as far as they have told them."""
+        said = self.group.generation.progress if self.group.generation else {}
+        return {one["pid"]: f"worker {rank}" for rank, one in said.items() if "pid" in one}
+
     def node_is_gone(self) -> bool:
         """Whether a node of the generation is gone, or about to go."""
         used = _nodes_of(self._taken)

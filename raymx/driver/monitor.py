@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 from ray import cloudpickle
+from ray.exceptions import RayActorError
 
 from raymx.cluster.slots import remove_slots
 from raymx.driver.display import Display
@@ -26,6 +27,7 @@ from raymx.results import run_folder
 from raymx.sweep.listener import Listener, listen
 from raymx.sweep.plan import Cell
 from raymx.sweep.trial_records import State, TrialRecords
+from raymx.text.out_of_memory import lack_of_memory
 from raymx.trial.mailbox import Mailbox
 
 EVERY_S = 0.25
@@ -108,11 +110,15 @@ class Monitor(Listener):
 
     def on_recover(self, trial: Any) -> None:
         """The trial's process or its place was lost, and Tune starts it again; not for ever at one place."""
+        self._restarts.know([trial])
         remove_slots(self._mailbox.name_of(trial.trial_id))
         progress = self._mailbox.read(trial.trial_id)
-        self._restarts.lost(trial.trial_id, progress.get("saved") or [0, 0])
-        if progress.get("phase") != "leaving":
-            self._display.note(trial.trial_id, "the trial's process was lost: starting it again")
+        short = lack_of_memory(_last_failure(trial))
+        self._restarts.lost(trial.trial_id, progress.get("saved") or [0, 0], lack_of_memory=bool(short))
+        if _cannot_start(trial):  # the process is well: what it raised when it began it will raise again
+            self._restarts.give_up(trial.trial_id)
+        elif progress.get("phase") != "leaving":
+            self._display.note(trial.trial_id, f"the trial's process was {short or 'lost'}: starting it again")
 
     def on_error(self, trial: Any) -> None:
         """The trial has failed for good."""
@@ -128,6 +134,7 @@ class Monitor(Listener):
 
     def on_step_end(self, trials: list[Any]) -> None:
         """Tune's loop is between two steps."""
+        self._restarts.know(trials)
         self._look_for_pauses(trials)
         self._stopper.between_steps()
 
@@ -166,8 +173,25 @@ class Monitor(Listener):
         self._display.warnings([text])
 
 
+def _last_failure(trial: Any) -> str:
+    """What a trial has just failed with, as text: Tune adds each failure to one file."""
+    try:
+        with open(trial.error_file) as file:
+            return file.read().rpartition("Failure # ")[2]
+    except (OSError, TypeError):  # none was written
+        return ""
+
+
+def _cannot_start(trial: Any) -> bool:
+    """Whether the trial's process raised an error when it began."""
+    error = _error_of(trial)
+    return isinstance(error, RayActorError) and bool(error.actor_init_failed)
+
+
 def _error_of(trial: Any) -> Any:
     """What a trial has just failed with. Tune's own way to it looks in the storage, where it is not yet."""
+    if lack_of_memory(text := _last_failure(trial)):  # Tune pickles no such error, and an older one may lie there
+        return text
     try:
         with open(trial.pickled_error_file, "rb") as file:
             return cloudpickle.load(file)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from raymx.cluster.failure_policy import Failure
 from raymx.cluster.scaling_policy import Decision
-from raymx.errors import KVStoreError, RaymxError, RoleLost, StallError, TrainingError
+from raymx.errors import KVStoreError, OutOfMemory, RaymxError, RoleLost, StallError, TrainingError
 from raymx.text.words import count
 
 
@@ -17,11 +20,20 @@ def failure_of(error: RaymxError, node_is_gone: bool, trained: bool) -> Failure:
 
     A KVStore that could not be formed is the cluster's doing once it has worked before.
     """
+    if isinstance(error, OutOfMemory):
+        return Failure("memory", str(error))
     if isinstance(error, RoleLost) or (isinstance(error, KVStoreError) and trained):
         return Failure("node" if node_is_gone else "process", str(error))
     if isinstance(error, StallError):
         return Failure("stall", str(error))
     return Failure("error", str(error), error.position if isinstance(error, TrainingError) else None)
+
+
+def with_roles(error: RaymxError, processes: Mapping[int, str]) -> RaymxError:
+    """The error of a lack of memory with the role of the process that has most of it; ``processes``: roles by pid."""
+    told = re.search(r"most by process (\d+) ", str(error)) if isinstance(error, OutOfMemory) else None
+    role = processes.get(int(told[1])) if told else None
+    return OutOfMemory(str(error).replace("most by process", f"most by {role}, process")) if role else error
 
 
 def final(error: RaymxError, reason: str) -> RaymxError:

@@ -116,6 +116,9 @@ class Roles:
     def node_is_gone(self) -> bool:
         return False
 
+    def pids(self) -> dict[int, str]:
+        return {}
+
     def unreachable(self) -> list[str]:
         return []
 

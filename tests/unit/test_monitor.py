@@ -37,6 +37,26 @@ class TestRestarts:
         assert self.trial.max_failures == LAST
 
 
+    def test_a_trial_that_is_lost_while_it_starts_is_started_again(self) -> None:
+        trial = SimpleNamespace(trial_id="a", max_failures=LAST)  # as Tune makes it
+        restarts = Restarts()
+        restarts.know([trial])
+        assert trial.max_failures == FOR_EVER
+        restarts.give_up("a")
+        restarts.know([trial])
+        assert trial.max_failures == LAST
+
+    def test_a_lack_of_memory_is_given_up_sooner(self) -> None:
+        restarts = Restarts()
+        restarts.begun(self.trial)
+        for epoch in (1, 2, 3):
+            restarts.lost("a", [epoch, 0], lack_of_memory=True)
+        assert self.trial.max_failures == FOR_EVER
+        restarts.lost("a", [3, 0])
+        restarts.lost("a", [3, 0], lack_of_memory=True)
+        assert self.trial.max_failures == LAST
+
+
 class Mailbox:
     """The messages of a run, in this process."""
 

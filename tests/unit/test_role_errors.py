@@ -1,0 +1,34 @@
+"""What Ray says about a role's process, as an error of raymx's. Ray is imported, and not started."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import ray
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
+from test_results import OUT_OF_MEMORY
+
+from raymx.cluster import generation
+from raymx.errors import OutOfMemory, RoleLost
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "text"),
+    [
+        (OutOfMemoryError(OUT_OF_MEMORY), OutOfMemory, "worker 1 was ended for lack of memory: 27.7 of 28.8 GB on"),
+        (ActorDiedError(None), RoleLost, "worker 1 died: process was killed or crashed"),
+    ],
+)
+def test_an_error_of_rays(
+    raised: RayError, kind: type[RoleLost], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(ref: Any) -> Any:
+        raise raised
+
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(kind, match=text) as caught:
+        generation.value_of("a ref", "worker 1")
+    assert type(caught.value) is kind
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
