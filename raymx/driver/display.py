@@ -97,7 +97,7 @@ class Display:
         best = summary["best"]
         self.say(
             f"{summary['state']} after {summary['wall_s']:.0f} s"
-            + (f": best {best['metric']} {best['value']:.4f} in epoch {best['epoch']:g}" if best else "")
+            + (f": best {best['metric']} {best['value']:.4f} in epoch {best['epoch']:g}{_last(summary)}" if best else "")
         )
         self.say(f"results     {path}")
         if summary["parameters"]:
@@ -113,6 +113,13 @@ class Display:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
         self._live.update(shown, refresh=True)
+
+
+def _last(summary: Mapping[str, Any]) -> str:
+    """The last value of the metric, where it is not the best."""
+    value = summary["final"].get(summary["best"]["metric"])
+    is_other = isinstance(value, float) and not math.isnan(value) and value != summary["best"]["value"]
+    return f", last {value:.4f}" if is_other else ""
 
 
 def live_line(progress: Mapping[str, Any], epochs: int) -> str:

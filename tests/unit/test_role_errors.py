@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 import ray
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
-from test_results import OUT_OF_MEMORY
 
 from raymx.cluster import generation
 from raymx.errors import OutOfMemory, RoleLost
+
+OUT_OF_MEMORY = (
+    "Task was killed due to the node running low on memory.\n"
+    "Memory on the node (IP: n1, ID: 6f2e) was 27.71GB used / 28.80GB limit (0.962273)\n"
+)
 
 
 @pytest.mark.parametrize(
