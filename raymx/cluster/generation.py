@@ -142,14 +142,19 @@ def value_of(ref: Any, who: str) -> Any:
         raise error.cause if isinstance(error.cause, RaymxError) else KVStoreError(f"{who}: {error}") from None
     except (RayActorError, OutOfMemoryError) as error:
         if short := lack_of_memory(str(error)):
-            raise OutOfMemory(f"{who} was {short}") from None
+            raise _lost(OutOfMemory(f"{who} was {short}"), who) from None
         if isinstance(error, RayActorError) and error.actor_init_failed:
             raise KVStoreError(f"{who} cannot start: {_last_line(error)}") from None
-        raise RoleLost(f"{who} died: {_how_it_died(error)}") from None
+        raise _lost(RoleLost(f"{who} died: {_how_it_died(error)}"), who) from None
     except ObjectLostError:
-        raise RoleLost(f"{who}: what it gave was lost with its node") from None
+        raise _lost(RoleLost(f"{who}: what it gave was lost with its node"), who) from None
     except RayError as error:
-        raise RoleLost(f"{who}: {str(error).strip().splitlines()[0]}") from None
+        raise _lost(RoleLost(f"{who}: {str(error).strip().splitlines()[0]}"), who) from None
+
+
+def _lost(error: RoleLost, who: str) -> RoleLost:
+    error.role = who
+    return error
 
 
 def _how_it_died(error: RayError) -> str:

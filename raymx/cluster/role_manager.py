@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from ray.util.placement_group import PlacementGroup
 
+from raymx.cluster.node_policy import NodeDeaths
 from raymx.cluster.nodes import Condition, Nodes, bundle_nodes, condition
 from raymx.cluster.placement import Plan
 from raymx.cluster.processes import Assignment, Assignments, assignments, slot_assignment
@@ -48,7 +49,7 @@ class RoleManager:
         """``own`` is the trial's placement group: room for the fewest workers."""
         self.group = RoleGroup()
         self._own, self._slots, self._used = own, Slots("", {}, 0), list[PlacementGroup]()
-        self._nodes = Nodes.now()
+        self._nodes, self._deaths = Nodes.now(), NodeDeaths()
         self._formed_at = self._observed_at = self._standbys_at = self._lost_since = 0.0
 
     def configure(self, name: str, experiment: ExperimentConfig, gpus: float, plan: Plan) -> None:
@@ -121,8 +122,18 @@ class RoleManager:
         return now - self._lost_since if own == "lost" else 0.0
 
     def _free(self, slots: Mapping[PlacementGroup, Condition]) -> list[PlacementGroup]:
-        """Slots that could be taken."""
-        return [slot for slot, found in slots.items() if found == "ready" and slot not in self._used]
+        """Slots that could be taken: on nodes that were not left out."""
+        ready = [slot for slot, found in slots.items() if found == "ready" and slot not in self._used]
+        left_out = self._left_out()
+        return [slot for slot in ready if not left_out or self._addresses_of(slot).isdisjoint(left_out)]
+
+    def _left_out(self) -> set[str]:
+        """Addresses of nodes on which processes died again and again; a run cannot leave those of its own bundles."""
+        found = set(self._deaths.left_out(time.monotonic()))
+        return found - self._addresses_of(self._own) if found else found
+
+    def _addresses_of(self, group: PlacementGroup) -> set[str]:
+        return {self._nodes.addresses[node] for node in bundle_nodes(group) if node in self._nodes.addresses}
 
     def _is_ready(self, slot: PlacementGroup) -> bool:
         return self.group.processes.ready(slot_assignment(slot))
@@ -133,6 +144,13 @@ class RoleManager:
         return assignments(self._own, self._plan, self._used)
 
     # Acts
+
+    def note_death(self, error: RoleLost) -> list[str]:
+        """Count a death against its node; what to tell the user when that is left out from now on."""
+        nodes, now = error.nodes or tuple(filter(None, [self.group.hosts.get(error.role)])), time.monotonic()
+        for node in nodes:
+            self._deaths = self._deaths.after(node, now)
+        return [self._deaths.in_words(node, now) for node in nodes if node in self._left_out()]
 
     def tend_slots(self, observed: Observation, decision: Decision) -> None:
         """Ask for slots that are missing, or give those back that no worker is in; start a process in each free one."""
@@ -186,7 +204,10 @@ class RoleManager:
             used = _nodes_of(chosen)
             alive = Nodes.now(used).addresses
             if any(node not in alive for node in used):
-                raise RoleLost("a node died while the KVStore generation was formed")
+                lost = RoleLost("a node died while the KVStore generation was formed")
+                known = self._nodes.addresses
+                lost.nodes = tuple(sorted({known[node] for node in used if node in known and node not in alive}))
+                raise lost
 
     def add_standbys(self) -> None:
         """Have a standby for every role, where that is wanted: a process at a time, and none in the way of a start."""

@@ -121,6 +121,9 @@ class Controller:
         trained = self.checkpoints.saved is not None or self._has_trained(error)
         failure = failures.failure_of(error, self._roles.node_is_gone(), trained)
         self._progress.history = history = self._progress.history.after(failure, trained=trained)
+        if isinstance(error, RoleLost):
+            for text in self._roles.note_death(error):
+                self._progress.note(text)
         self._roles.end_generation()
         decision = failure_policy.decide(failure, history, self._experiment.failures.max)
         if decision.action == "raise":

@@ -33,7 +33,11 @@ def with_roles(error: RaymxError, processes: Mapping[int, str]) -> RaymxError:
     """The error of a lack of memory with the role of the process that has most of it; ``processes``: roles by pid."""
     told = re.search(r"most by process (\d+) ", str(error)) if isinstance(error, OutOfMemory) else None
     role = processes.get(int(told[1])) if told else None
-    return OutOfMemory(str(error).replace("most by process", f"most by {role}, process")) if role else error
+    if not role or not isinstance(error, OutOfMemory):
+        return error
+    named = OutOfMemory(str(error).replace("most by process", f"most by {role}, process"))
+    named.role = error.role
+    return named
 
 
 def final(error: RaymxError, reason: str) -> RaymxError:
