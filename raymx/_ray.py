@@ -82,6 +82,7 @@ class PlacementGroupRow:
     is_pending: bool
     bundles: tuple[dict[str, float], ...]
     created_ms: int  # since 1970
+    is_placed: bool = True  # it holds what it asked for
 
 
 @_uses(
@@ -103,6 +104,7 @@ def placement_groups() -> list[PlacementGroupRow]:
             group.state == PlacementGroupTableData.PENDING,
             tuple(dict(bundle.unit_resources) for bundle in group.bundles),
             group.placement_group_creation_timestamp_ms,
+            group.state in (PlacementGroupTableData.CREATED, PlacementGroupTableData.RESCHEDULING),
         )
         for group in found
     ]

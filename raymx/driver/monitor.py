@@ -12,11 +12,11 @@ import threading
 import time
 from typing import Any
 
-import ray
 from ray import cloudpickle
 from ray.exceptions import RayActorError
 
 from raymx.cluster.slots import remove_slots
+from raymx.cluster.waiting import own_wait
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
 from raymx.driver.messages import Messages
@@ -72,13 +72,20 @@ class Monitor(Listener):
     # The thread
 
     def _run(self) -> None:
-        began = time.monotonic()
+        self._look_for_room_at = time.monotonic() + ROOM_S
         while not self._left.wait(EVERY_S):
-            if not self._begun and time.monotonic() - began > ROOM_S:
-                self._display.warnings([f"waiting for room in the cluster: {self._needs}; free now: {free()}"], "note")
-                began = math.inf
             with contextlib.suppress(Exception):  # a step that failed is tried again
+                self._tell_what_it_waits_for()
                 self._step()
+
+    def _tell_what_it_waits_for(self) -> None:
+        """Once, when no trial has its place yet since there is no room for it; a process that is slow to start has."""
+        if self._begun or time.monotonic() < self._look_for_room_at:
+            return
+        self._look_for_room_at = time.monotonic() + ROOM_S
+        if held := own_wait():
+            self._display.warnings([f"waiting for room in the cluster: {self._needs}; {held}"], "note")
+            self._look_for_room_at = math.inf
 
     def _step(self) -> None:
         if problem := self._trials.take_problem():
@@ -197,12 +204,6 @@ def _error_of(trial: Any) -> Any:
             return cloudpickle.load(file)
     except Exception:  # no file, or an exception that cannot be unpickled here
         return trial.get_error()
-
-
-def free() -> str:
-    """What of the cluster nobody has reserved."""
-    resources = ray.available_resources()
-    return ", ".join(f"{resources.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
 
 
 class TuneHooks(ProgressCsv):
