@@ -5,10 +5,13 @@ from __future__ import annotations
 import glob
 import math
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from raymx import _ray
 from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
+from raymx.errors import ExperimentError, PlacementError
 from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep import plan as sweep_plan
 from raymx.sweep.plan import RunPlan
@@ -40,8 +43,40 @@ def soft_limit(cpus: int) -> dict[str, str]:
     return {"RAY_num_workers_soft_limit": str(4 * cpus)}
 
 
-def nodes_to_plan_with() -> tuple[list[NodeResources], list[NodeResources], int]:
-    """The cluster's nodes, those that its autoscaler could add, and how many are just joining."""
+@dataclass(frozen=True)
+class ClusterRoom:
+    """The cluster's nodes and those that its autoscaler could add; of ``unknown`` ones it has only the names of their
+    types. ``joining``: how many are just coming.
+    """
+
+    nodes: tuple[NodeResources, ...]
+    could_add: tuple[NodeResources, ...] = ()
+    unknown: tuple[str, ...] = ()
+    joining: int = 0
+
+    @property
+    def known(self) -> list[NodeResources]:
+        return [*self.nodes, *self.could_add]
+
+
+def prepare_on(experiment: ExperimentConfig, room: ClusterRoom, free: Sequence[NodeResources]) -> RunPlan:
+    """As a cluster would run it. What only nodes of unknown size may hold is planned as if each held a whole trial.
+
+    Raises ExperimentError or PlacementError for what is known not to fit.
+    """
+    free = [*free, *room.could_add]
+    try:
+        return sweep_plan.prepare(experiment, room.known, free)
+    except (PlacementError, ExperimentError):
+        if not room.unknown:
+            raise
+    gpus, cpus = sweep_plan.largest(experiment)
+    assumed = [NodeResources(f"{name} (its size is not known)", cpus, gpus) for name in room.unknown]
+    return sweep_plan.prepare(experiment, [*room.known, *assumed], free)
+
+
+def room_now() -> ClusterRoom:
+    """What there is to plan a run with on the cluster that this process is connected to."""
     import ray
 
     from raymx.cluster import autoscaler
@@ -49,7 +84,12 @@ def nodes_to_plan_with() -> tuple[list[NodeResources], list[NodeResources], int]
 
     nodes = cluster_nodes()
     scaling = autoscaler.config_here(ray.get_runtime_context().gcs_address)
-    return nodes, autoscaler.could_add(scaling, nodes), autoscaler.joining(scaling, len(nodes))
+    return ClusterRoom(
+        tuple(nodes),
+        tuple(autoscaler.could_add(scaling, nodes)),
+        tuple(autoscaler.could_add_unknown(scaling, nodes)),
+        autoscaler.joining(scaling, len(nodes)),
+    )
 
 
 def free_now() -> list[NodeResources]:

@@ -7,6 +7,8 @@ import errno
 import os
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from raymx import _ray
@@ -16,14 +18,13 @@ from raymx.driver import old_runs
 from raymx.driver.connection import connect
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
-from raymx.driver.planning import free_now, nodes_to_plan_with
+from raymx.driver.planning import free_now, prepare_on, room_now
 from raymx.driver.sweep_display import SweepDisplay
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
 from raymx.experiment import source_files
 from raymx.experiment.loading import ExperimentConfig
 from raymx.results import run_folder
 from raymx.results import summary as summaries
-from raymx.sweep import plan as sweep_plan
 from raymx.sweep.plan import RunPlan
 from raymx.sweep.trial_records import TrialRecords
 from raymx.text.words import count
@@ -114,17 +115,21 @@ class Driver:
     def _prepared(self) -> RunPlan:
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         while True:
-            nodes, more, joining = nodes_to_plan_with()
+            room = room_now()
+            waits = room.joining > 0 and time.monotonic() < deadline  # then more is known
             try:
-                prepared = sweep_plan.prepare(self.experiment, [*nodes, *more], [*free_now(), *more])
+                prepared = prepare_on(self.experiment, replace(room, unknown=()) if waits else room, free_now())
                 break
             except (PlacementError, ExperimentError):
-                if not joining or time.monotonic() > deadline:
+                if not waits:
                     raise
-            self._display.warnings([f"waiting for {count(joining, 'node')} of the cluster to join it"], "note")
+            self._display.warnings([f"waiting for {count(room.joining, 'node')} of the cluster to join it"], "note")
             time.sleep(JOIN_LOOK_S)
-        self._gpus = int(sum(node.gpu for node in (*nodes, *more)))
+        nodes = room.nodes
+        self._gpus = max(int(sum(node.gpu for node in room.known)), int(placement.size(prepared.plan)[0]))
         self._grows = not placement.fits(prepared.plan, nodes)
+        if self._grows and not placement.fits(prepared.plan, room.known):
+            self._display.warnings([_hopes(room.unknown)], "note")
         if len(nodes) > 1 and "://" not in self._storage_path:
             self._display.warnings(
                 [
@@ -250,3 +255,11 @@ class Driver:
         if error:
             raise error
         return EXIT_OK
+
+
+def _hopes(types: Sequence[str]) -> str:
+    """What a run waits for that no node of known size can hold."""
+    return (
+        f"no node of known size can hold it; it waits for those of {', '.join(dict.fromkeys(types))}, whose resources "
+        "the cluster's configuration does not give (available_node_types.TYPE.resources)"
+    )
