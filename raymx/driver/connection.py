@@ -12,6 +12,7 @@ import warnings
 from typing import Any
 
 from raymx import _ray
+from raymx.cli import machine
 from raymx.driver.planning import needed_cpus, soft_limit
 from raymx.errors import PlacementError
 from raymx.experiment.loading import ExperimentConfig
@@ -52,7 +53,7 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
                 f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}"
             ) from None
         return ""
-    needed, cores = needed_cpus(experiment), len(os.sched_getaffinity(0))
+    needed, cores = needed_cpus(experiment), machine.cores()
     cpus = max(needed, cores)
     for name, value in soft_limit(cpus).items():
         os.environ.setdefault(name, value)

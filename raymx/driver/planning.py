@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import glob
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raymx import _ray
+from raymx.cli import machine
 from raymx.cluster import placement
 from raymx.cluster.placement import NodeResources
 from raymx.errors import ExperimentError, PlacementError
 from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep import plan as sweep_plan
 from raymx.sweep.plan import RunPlan
+from raymx.text.words import count
+
+LEAST_LIMIT, LIMIT_A_CORE = 64, 16  # logical CPUs of a Ray that is started here: the larger of both
 
 
 def prepare_here(experiment: ExperimentConfig, cpus: int) -> RunPlan:
@@ -26,14 +29,46 @@ def prepare_here(experiment: ExperimentConfig, cpus: int) -> RunPlan:
 
 
 def needed_cpus(experiment: ExperimentConfig) -> int:
-    """Logical CPUs that a run's trials need; ``data.cpus: auto`` is 1 where nothing is free."""
+    """Logical CPUs that a run's trials need; ``data.cpus: auto`` is 1 where nothing is free.
+
+    Raises PlacementError for more than a machine of its cores can be asked for.
+    """
     prepared = prepare_here(experiment, 0)
-    return placement.logical_cpus(prepared.plan) * prepared.at_once
+    needed = placement.logical_cpus(prepared.plan) * prepared.at_once
+    if problem := beyond_sense(prepared, needed, machine.cores()):
+        raise PlacementError(problem)
+    return needed
+
+
+def beyond_sense(prepared: RunPlan, needed: int, cores: int) -> str:
+    """Why a Ray that is started here is not to have so many logical CPUs, or "". Pure.
+
+    It may have more than cores: the trial, the servers and the reading of data take little of a small machine's. A
+    worker and a server compute in as many threads as they have CPUs.
+    """
+    roles, data = prepared.plan.roles, prepared.base.data.read_cpus
+    asked = {
+        "resources.cpus_per_worker": (roles.worker_cpus - data, cores),
+        "kvstore.cpus_per_server": (roles.server_cpus if roles.servers else 0, cores),
+        "data.cpus": (data, max(cores, placement.MOST_DATA_CPUS)),
+    }
+    most = max(LEAST_LIMIT, LIMIT_A_CORE * cores)
+    has = f"this machine has {count(cores, 'core')}"
+    other = "or name a cluster with --address"
+    for key, (value, limit) in asked.items():
+        if value > limit:
+            return f"{key} is {value:g}, and {has}: give at most {limit}, {other}"
+    if needed > most:
+        return (
+            f"{placement.needs(prepared.plan)}, for {count(prepared.at_once, 'trial')} at once {needed}; {has}, on which "
+            f"raymx starts a Ray with at most {most} logical CPUs: ask for fewer workers or trials at once, {other}"
+        )
+    return ""
 
 
 def cpus_here(experiment: ExperimentConfig) -> int:
     """Logical CPUs of a Ray that is started on this machine for a run."""
-    return max(needed_cpus(experiment), len(os.sched_getaffinity(0)))
+    return max(needed_cpus(experiment), machine.cores())
 
 
 def soft_limit(cpus: int) -> dict[str, str]:

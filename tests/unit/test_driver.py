@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from conftest import EXPERIMENTS
 
+from raymx.cli import machine
 from raymx.driver import planning
 from raymx.driver.dry_run import dry_run
+from raymx.errors import PlacementError
 from raymx.experiment.loading import load_experiment
 
 
@@ -27,7 +27,30 @@ def test_cpus_that_a_run_needs(overrides: dict[str, object], needed: int) -> Non
 
 @pytest.mark.parametrize(("cores", "data_cpus"), [(2, 1), (16, 6)])
 def test_data_cpus_take_what_the_cores_have_left(cores: int, data_cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(machine, "cores", lambda: cores)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     said = "\n".join(dry_run(load_experiment(EXPERIMENTS / "fashion_mnist.yaml"), None))
     assert f"A worker's CPUs include {data_cpus} for reading data." in said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"resources.cpus_per_worker": 1000}, "resources.cpus_per_worker is 1000, and this machine has 2 cores: give at"),
+        ({"kvstore.cpus_per_server": 3}, "kvstore.cpus_per_server is 3, and this machine has 2 cores: give at most 2"),
+        ({"data.cpus": 9}, "data.cpus is 9, and this machine has 2 cores: give at most 8"),
+        ({"resources.workers": 500}, "raymx starts a Ray with at most 64 logical CPUs"),
+        ({"resources.cpus_per_worker": 2, "resources.workers": 8}, ""),
+    ],
+)
+def test_more_than_a_machine_can_be_asked_for_is_refused(
+    overrides: dict[str, object], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    experiment = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", overrides)
+    if not told:
+        assert planning.cpus_here(experiment) > 2
+        return
+    with pytest.raises(PlacementError, match=told) as caught:
+        planning.cpus_here(experiment)
+    assert "\n" not in str(caught.value)
