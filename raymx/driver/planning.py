@@ -17,6 +17,7 @@ from raymx.sweep import plan as sweep_plan
 from raymx.sweep.plan import RunPlan
 from raymx.text.words import count
 
+SUBMITTED_TO = "127.0.0.1"  # the node's address of a cluster that raymx.submit starts on this machine
 LEAST_LIMIT, LIMIT_A_CORE = 64, 16  # logical CPUs of a Ray that is started here: the larger of both
 
 
@@ -108,6 +109,23 @@ def prepare_on(experiment: ExperimentConfig, room: ClusterRoom, free: Sequence[N
     gpus, cpus = sweep_plan.largest(experiment)
     assumed = [NodeResources(f"{name} (its size is not known)", cpus, gpus) for name in room.unknown]
     return sweep_plan.prepare(experiment, [*room.known, *assumed], free)
+
+
+def restart_advice(room: ClusterRoom, experiment: ExperimentConfig) -> str:
+    """A line for a run that does not fit the Ray that an earlier run's submission started on this machine; else "".
+
+    That one was as large as that run needed, or as the machine.
+    """
+    if [node.name for node in room.known] != [SUBMITTED_TO]:
+        return ""
+    try:
+        needed = cpus_here(experiment)
+    except PlacementError:  # nor would it fit the next one
+        return ""
+    return (
+        f"  The Ray on this machine was started for an earlier run, with {room.nodes[0].cpu:g} logical CPUs: end it with  "
+        f"ray stop  and submit again, which starts one with {needed}."
+    )
 
 
 def room_now() -> ClusterRoom:

@@ -18,7 +18,7 @@ from raymx.driver import old_runs
 from raymx.driver.connection import connect
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
-from raymx.driver.planning import free_now, prepare_on, room_now
+from raymx.driver.planning import free_now, prepare_on, restart_advice, room_now
 from raymx.driver.sweep_display import SweepDisplay
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
 from raymx.experiment import source_files
@@ -120,8 +120,10 @@ class Driver:
             try:
                 prepared = prepare_on(self.experiment, replace(room, unknown=()) if waits else room, free_now())
                 break
-            except (PlacementError, ExperimentError):
+            except (PlacementError, ExperimentError) as error:
                 if not waits:
+                    if isinstance(error, PlacementError) and (advice := restart_advice(room, self.experiment)):
+                        raise PlacementError(f"{error}\n{advice}") from None
                     raise
             self._display.warnings([f"waiting for {count(room.joining, 'node')} of the cluster to join it"], "note")
             time.sleep(JOIN_LOOK_S)

@@ -34,7 +34,7 @@ def find_dashboard(address: str | None) -> Dashboard | None:
 
 def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
     """Start a cluster on this machine that outlives this process; and how to stop it, in words. Raises JobError."""
-    from raymx.driver.planning import soft_limit
+    from raymx.driver.planning import SUBMITTED_TO, soft_limit
 
     _ray.make_token()
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
@@ -49,8 +49,8 @@ def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
         "start",
         "--head",
         "--port=0",
-        "--node-ip-address=127.0.0.1",
-        "--dashboard-host=127.0.0.1",
+        f"--node-ip-address={SUBMITTED_TO}",
+        f"--dashboard-host={SUBMITTED_TO}",
         f"--dashboard-agent-listen-port={_free_port()}",  # jobs need it, and its default may be another's
         f"--num-cpus={cpus}",
         "--disable-usage-stats",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from conftest import EXPERIMENTS
 
 from raymx.cli import machine
+from raymx.cluster.placement import NodeResources
 from raymx.driver import planning
 from raymx.driver.dry_run import dry_run
+from raymx.driver.planning import ClusterRoom
 from raymx.errors import PlacementError
 from raymx.experiment.loading import load_experiment
 
@@ -54,3 +58,14 @@ def test_more_than_a_machine_can_be_asked_for_is_refused(
     with pytest.raises(PlacementError, match=told) as caught:
         planning.cpus_here(experiment)
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_an_earlier_ones_ray_is_too_small_for_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    experiment = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"resources.workers": 3})
+    here = ClusterRoom((NodeResources(planning.SUBMITTED_TO, 4, 0),))
+    assert re.search(r"with 4 logical CPUs: end it with  ray stop  .* with 8", planning.restart_advice(here, experiment))
+    for elsewhere in (ClusterRoom((NodeResources("10.0.0.1", 4, 0),)), ClusterRoom(here.nodes * 2)):
+        assert planning.restart_advice(elsewhere, experiment) == ""
+    too_large = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"resources.workers": 500})
+    assert planning.restart_advice(here, too_large) == ""
