@@ -12,6 +12,7 @@ from pathlib import Path
 from raymx import __version__
 
 try:
+    from raymx.cli.address import refusal
     from raymx.doctor import facts, findings, needs, storage_trial
     from raymx.doctor.findings import Finding
     from raymx.doctor.node_checks import INSTALL, check_node, check_storage, not_installed
@@ -72,6 +73,9 @@ def _this_machine(storage_path: str | None) -> list[Finding]:
 
 
 def _cluster(address: str, storage_path: str | None) -> list[Finding]:
+    if problem := refusal(address):
+        told, _, fix = problem.partition("; ")
+        return [*check_node(_here(), needs.installed()), Finding("problem", "cluster", told, fix)]
     try:
         from raymx.doctor import cluster, cluster_checks
         from raymx.results.run_folder import storage_path as absolute

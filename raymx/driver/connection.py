@@ -13,6 +13,7 @@ from typing import Any
 
 from raymx import _ray
 from raymx.cli import machine
+from raymx.cli.address import refusal
 from raymx.driver.planning import needed_cpus, soft_limit
 from raymx.errors import PlacementError
 from raymx.experiment.loading import ExperimentConfig
@@ -30,12 +31,14 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
 
     To a cluster the experiment's folder travels as Ray's working directory, unless ``ship`` is false.
     """
+    address = cluster_address(address)
+    if address and (problem := refusal(address)):
+        raise PlacementError(problem)
     set_environment()
     import ray
 
     if not verbose:
         quieten()
-    address = cluster_address(address)
     common: dict[str, Any] = {
         "logging_level": logging.INFO if verbose else logging.ERROR,
         "log_to_driver": verbose,

@@ -13,6 +13,7 @@ import time
 import warnings
 
 from raymx import _ray
+from raymx.cli.address import refusal
 from raymx.errors import ExperimentError, JobError
 from raymx.jobs.dashboard import ADDRESS_VARIABLES, RETRY_S, START_TIMEOUT_S, Dashboard, unreachable, without
 
@@ -26,6 +27,8 @@ def find_dashboard(address: str | None) -> Dashboard | None:
     if address in (None, "auto"):
         address = next((os.environ[name] for name in ADDRESS_VARIABLES if os.environ.get(name)), "auto")
     assert address is not None
+    if problem := refusal(address, submits=True):
+        raise JobError(problem)
     if address.startswith(("http://", "https://")):
         return Dashboard(address)
     url = _dashboard_of(address)
