@@ -14,7 +14,7 @@ from typing import Any
 from raymx import _ray
 from raymx.cli.exit import EXIT_INTERRUPTED, EXIT_OK
 from raymx.cluster import placement
-from raymx.driver import old_runs
+from raymx.driver import old_runs, tune_files
 from raymx.driver.connection import connect
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
@@ -25,6 +25,7 @@ from raymx.experiment import source_files
 from raymx.experiment.loading import ExperimentConfig
 from raymx.results import run_folder
 from raymx.results import summary as summaries
+from raymx.storage import location
 from raymx.sweep.plan import RunPlan
 from raymx.sweep.trial_records import TrialRecords
 from raymx.text.words import count
@@ -173,25 +174,42 @@ class Driver:
             ) from error
 
     def _tuner(self, folder: str, prepared: RunPlan) -> Any:
+        """Tune's, of a new run or of one that is resumed: from its own files, as far as they are whole."""
+        path = os.path.join(self._storage_path, folder)
+        if self._resume is None:
+            return self._new_tuner(folder, prepared)
+        found = tune_files.look(location(path))
+        self._display.warnings(found.warnings)
+        if found.has_tuner and found.is_begun:
+            return self._restored_tuner(path, folder, prepared)
+        made = self._new_tuner(folder, prepared)  # which writes tuner.pkl
+        return self._restored_tuner(path, folder, prepared) if found.is_begun else made
+
+    def _restored_tuner(self, path: str, folder: str, prepared: RunPlan) -> Any:
+        from ray import tune
+
+        from raymx.sweep import tuning
+        from raymx.trial.trainable import Trial
+
+        return tune.Tuner.restore(
+            path,
+            Trial,
+            resume_unfinished=True,
+            resume_errored=self._retry,
+            param_space=tuning.param_space(prepared, folder, gpus_available=self._gpus),
+        )
+
+    def _new_tuner(self, folder: str, prepared: RunPlan) -> Any:
         from ray import tune
 
         from raymx.driver.monitor import TuneHooks
         from raymx.sweep import tuning
         from raymx.trial.trainable import Trial
 
-        space = tuning.param_space(prepared, folder, gpus_available=self._gpus)
-        if self._resume is not None:
-            return tune.Tuner.restore(
-                os.path.join(self._storage_path, folder),
-                Trial,
-                resume_unfinished=True,
-                resume_errored=self._retry,
-                param_space=space,
-            )
         metric, mode = run_folder.best_metric(self.experiment)
         return tune.Tuner(
             Trial,
-            param_space=space,
+            param_space=tuning.param_space(prepared, folder, gpus_available=self._gpus),
             tune_config=tuning.tune_config(prepared, metric, mode),
             run_config=tune.RunConfig(
                 name=folder,
