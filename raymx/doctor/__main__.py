@@ -13,6 +13,7 @@ from raymx import __version__
 
 try:
     from raymx.cli.address import refusal
+    from raymx.cli.ray_start import start_problems, temp_folder
     from raymx.doctor import facts, findings, needs, storage_trial
     from raymx.doctor.findings import Finding
     from raymx.doctor.node_checks import INSTALL, check_node, check_storage, not_installed
@@ -62,7 +63,11 @@ def _diagnose(args: argparse.Namespace) -> int:
 
 def _this_machine(storage_path: str | None) -> list[Finding]:
     here, wanted = _here(), needs.installed()
-    found = [*([] if wanted else [not_installed()]), *check_node(here, wanted)]
+    found = [
+        *([] if wanted else [not_installed()]),
+        *check_node(here, wanted),
+        *(Finding("problem", "Ray's start", told, fix) for told, fix in start_problems()),
+    ]
     try:
         from raymx.results.run_folder import storage_path as absolute
     except ImportError:  # of what is missing, which has been said
@@ -92,7 +97,7 @@ def _cluster(address: str, storage_path: str | None) -> list[Finding]:
 
 
 def _here() -> facts.NodeFacts:
-    return facts.collect(_child(), os.environ.get("RAY_TMPDIR") or "/tmp/ray")
+    return facts.collect(_child(), temp_folder())
 
 
 def _child() -> str:

@@ -9,11 +9,13 @@ import os
 import socket
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from raymx import _ray
 from raymx.cli import machine
 from raymx.cli.address import refusal
+from raymx.cli.ray_start import start_problems, temp_folder
 from raymx.driver.planning import needed_cpus, soft_limit
 from raymx.errors import PlacementError
 from raymx.experiment.loading import ExperimentConfig
@@ -60,12 +62,38 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
     cpus = max(needed, cores)
     for name, value in soft_limit(cpus).items():
         os.environ.setdefault(name, value)
+    check_start()
     import_ahead()
-    ray.init("local", num_cpus=cpus, include_dashboard=False, **common)
+    start(lambda: ray.init("local", num_cpus=cpus, include_dashboard=False, **common), ray.shutdown)
     return (
         f"started Ray on this machine with {cpus} logical CPUs: the plan needs {needed}, the machine has "
         f"{count(cores, 'core')}"
     )
+
+
+def check_start() -> None:
+    """Raise PlacementError for what would keep Ray from starting here; it would end in a traceback of Ray's."""
+    for told, fix in start_problems():
+        raise PlacementError(f"Ray cannot be started on this machine: {told}; {fix}")
+
+
+def start(init: Callable[[], object], shutdown: Callable[[], object]) -> None:
+    """Start Ray, and once more where that fails: on a busy machine its processes may be late.
+
+    Raises PlacementError with Ray's reason, in one line; then nothing is left of it.
+    """
+    for tries_left in (1, 0):
+        try:
+            init()
+            return
+        except Exception as error:  # of many kinds
+            shutdown()
+            if not tries_left:
+                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                raise PlacementError(
+                    f"Ray could not be started on this machine, tried twice: {reason}; is the machine very busy, or out "
+                    f"of memory or disk? Ray's own words are in {temp_folder()}/session_latest/logs"
+                ) from None
 
 
 def _advice(error: str, experiment: ExperimentConfig) -> str:

@@ -14,6 +14,7 @@ import warnings
 
 from raymx import _ray
 from raymx.cli.address import refusal
+from raymx.cli.ray_start import start_problems
 from raymx.errors import ExperimentError, JobError
 from raymx.jobs.dashboard import ADDRESS_VARIABLES, RETRY_S, START_TIMEOUT_S, Dashboard, unreachable, without
 
@@ -39,6 +40,8 @@ def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
     """Start a cluster on this machine that outlives this process; and how to stop it, in words. Raises JobError."""
     from raymx.driver.planning import SUBMITTED_TO, soft_limit
 
+    for told, fix in start_problems():
+        raise JobError(f"Ray cannot be started on this machine: {told}; {fix}")
     _ray.make_token()
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     environment = {
