@@ -202,6 +202,15 @@ def head_here() -> str | None:
     return found
 
 
+@_uses("ray._common.utils:get_ray_address_file")
+def head_file() -> Path:
+    """The file with which a cluster's head says that it runs on this machine; the user who started it owns it.
+    Without: the file ray_current_cluster in `temporary_folder`."""
+    from ray._common.utils import get_ray_address_file
+
+    return Path(get_ray_address_file(None))
+
+
 @_uses("ray.dashboard.utils:ray_address_to_api_server_url")
 def dashboard_url(address: str) -> str:
     """The dashboard's URL of the cluster at HOST:PORT. Without: ray.init gives it, as dashboard_url."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,27 @@ _NAME_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")  # as Python looks fo
 def temp_folder() -> str:
     """Ray's folder for its sessions."""
     return os.path.join(_temp()[1], "ray")
+
+
+def whose(head_file: Path) -> str:
+    """Of the cluster that runs on this machine, when another user has started it: whose it is and what to do; else "".
+
+    ``head_file`` is Ray's, with which it says that it runs.
+    """
+    try:
+        owner = head_file.stat().st_uid
+    except OSError:
+        return ""
+    if owner == os.getuid():
+        return ""
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"the user with uid {owner}"
+    return (
+        f"the Ray on this machine is that of {name}: ask for its token, give the --address of one that you may use, or set "
+        "RAY_TMPDIR to a folder of your own, such as /tmp/ray-$USER, to have one of your own"
+    )
 
 
 def longest_folder() -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from raymx import _ray
 from raymx.cli import machine
 from raymx.cli.address import refusal
-from raymx.cli.ray_start import start_problems, temp_folder
+from raymx.cli.ray_start import start_problems, temp_folder, whose
 from raymx.driver.planning import needed_cpus, soft_limit
 from raymx.errors import PlacementError
 from raymx.experiment.loading import ExperimentConfig
@@ -55,7 +55,7 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise PlacementError(
                 f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
-                f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}"
+                f"{str(error).strip().splitlines()[0]}; {_advice(address, str(error), experiment)}"
             ) from None
         return ""
     needed, cores = needed_cpus(experiment), machine.cores()
@@ -96,7 +96,9 @@ def start(init: Callable[[], object], shutdown: Callable[[], object]) -> None:
                 ) from None
 
 
-def _advice(error: str, experiment: ExperimentConfig) -> str:
+def _advice(address: str, error: str, experiment: ExperimentConfig) -> str:
+    if address == "auto" and (told := whose(_ray.head_file())):
+        return told
     if "working_dir" in error or "Package size" in error:
         return (
             f"the experiment's folder {experiment.directory} travels to the cluster and may hold 512 MiB: move "

@@ -13,7 +13,7 @@ import warnings
 
 from raymx import _ray
 from raymx.cli.address import refusal
-from raymx.cli.ray_start import start_problems
+from raymx.cli.ray_start import start_problems, whose
 from raymx.errors import ExperimentError, JobError
 from raymx.jobs import proxies
 from raymx.jobs.dashboard import ADDRESS_VARIABLES, RETRY_S, START_TIMEOUT_S, Dashboard, unreachable, without
@@ -34,8 +34,13 @@ def find_dashboard(address: str | None) -> Dashboard | None:
         raise JobError(problem)
     if address.startswith(("http://", "https://")):
         return Dashboard(address)
-    url = _dashboard_of(address)
-    return Dashboard(url) if url else None
+    try:
+        url = _dashboard_of(address)
+        return Dashboard(url) if url else None
+    except JobError as error:
+        if address == "auto" and (told := whose(_ray.head_file())):
+            raise JobError(f"{told} ({str(error).partition('; ')[0]})") from None
+        raise
 
 
 def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
@@ -45,6 +50,8 @@ def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
     for told, fix in start_problems():
         raise JobError(f"Ray cannot be started on this machine: {told}; {fix}")
     _ray.make_token()
+    if told := whose(_ray.head_file()):  # it would not let this one write that it runs
+        raise JobError(told)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     proxies.go_past(f"http://{SUBMITTED_TO}")
     environment = {

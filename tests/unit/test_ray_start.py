@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import getpass
 import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from raymx import _ray
 from raymx.cli import ray_start
 from raymx.driver import connection
-from raymx.errors import PlacementError
+from raymx.errors import JobError, PlacementError
+from raymx.jobs import clusters
 
 
 @pytest.fixture(autouse=True)
@@ -109,3 +112,24 @@ def test_a_start_that_fails_twice_is_one_line() -> None:
         connection.start(ray.init, ray.shutdown)
     assert (ray.tries, ray.ended) == (2, 2)
     assert "\n" not in str(caught.value)
+
+
+def test_another_users_ray_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "ray_current_cluster"
+    assert ray_start.whose(file) == ""
+    file.write_text("127.0.0.1:6379")
+    assert ray_start.whose(file) == ""
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    assert ray_start.whose(file).startswith(f"the Ray on this machine is that of {owner}: ask for its token")
+
+    def refuses(address: str) -> None:
+        raise JobError("no Ray dashboard answers at http://127.0.0.1:8265: 401; the cluster asks for a token: copy")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(clusters, "_dashboard_of", refuses)
+    monkeypatch.setattr(_ray, "head_file", lambda: file)
+    with pytest.raises(JobError, match=f"is that of {owner}: .*RAY_TMPDIR.* answers at http://127.0.0.1:8265: 401"):
+        clusters.find_dashboard("auto")
+    with pytest.raises(JobError, match="the cluster asks for a token: copy"):
+        clusters.find_dashboard("127.0.0.1:6379")
