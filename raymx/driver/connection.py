@@ -16,6 +16,7 @@ from raymx import _ray
 from raymx.cli import machine
 from raymx.cli.address import refusal
 from raymx.cli.ray_start import start_problems, temp_folder, whose
+from raymx.driver import last_resort
 from raymx.driver.planning import needed_cpus, soft_limit
 from raymx.errors import PlacementError
 from raymx.experiment.loading import ExperimentConfig
@@ -63,6 +64,7 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
     for name, value in soft_limit(cpus).items():
         os.environ.setdefault(name, value)
     check_start()
+    last_resort.mark()
     import_ahead()
     start(lambda: ray.init("local", num_cpus=cpus, include_dashboard=False, **common), ray.shutdown)
     return (

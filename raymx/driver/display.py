@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
@@ -39,17 +40,19 @@ class Display:
         self._epochs = 0
 
     def say(self, text: str) -> None:
-        """A line that stays."""
-        if self._live:
-            self._live.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
-        else:
-            self._stream.write(f"{text}\n")
-            self._stream.flush()
+        """A line that stays; nobody sees it where the terminal was closed, and the run saves and ends all the same."""
+        with contextlib.suppress(OSError):
+            if self._live:
+                self._live.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+            else:
+                self._stream.write(f"{text}\n")
+                self._stream.flush()
 
     def close(self) -> None:
         """Nothing more will be shown."""
         if self._live:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
             self._live = None
 
     def head(self, prepared: RunPlan, started: str) -> None:

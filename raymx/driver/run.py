@@ -9,15 +9,17 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from raymx import _ray
-from raymx.cli.exit import EXIT_INTERRUPTED, EXIT_OK
+from raymx.cli.exit import EXIT_OK
 from raymx.cluster import placement
-from raymx.driver import old_runs, tune_files
+from raymx.driver import last_resort, old_runs, tune_files
 from raymx.driver.connection import connect
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
+from raymx.driver.last_resort import LastResort
 from raymx.driver.planning import free_now, prepare_on, restart_advice, room_now
 from raymx.driver.sweep_display import SweepDisplay
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
@@ -76,35 +78,49 @@ class Driver:
             started = connect(self.experiment, self._address, verbose=self._verbose, ship=not self._run_id)
             import ray
 
+            gcs = str(ray.get_runtime_context().gcs_address)
+            end = partial(self._end, folder)
             try:
-                if self._run_id:
-                    self._write_for_watchers(self._run_id, folder)
-                prepared = self._prepared()
-                self._display.head(prepared, started)
-                if self._grows:
-                    self._display.warnings(
-                        [
-                            "the cluster's nodes cannot hold it, so its autoscaler starts more: "
-                            + placement.needs(prepared.plan)
-                        ],
-                        "note",
-                    )
-                trials = TrialRecords(self._storage_path, folder, prepared)
-                from raymx.driver.monitor import Monitor
-
-                try:
-                    with Monitor(folder, self._display, interrupt, trials, placement.needs(prepared.plan)):
-                        grid = self._fit(folder, prepared, trials)
-                finally:
-                    trials.interrupted()
-                if not len(grid):  # Ctrl-C before Tune had a trial
-                    return EXIT_INTERRUPTED
-                if self.experiment.sweep.space:
-                    return self._close_sweep(grid, folder, began, interrupt.requested, prepared.trials)
-                return self._close(grid[0], folder, began, interrupt)
+                with LastResort(partial(last_resort.answers, gcs), end):
+                    return self._run(folder, began, started, interrupt)
+            except Exception:
+                if interrupt.requested and not last_resort.answers(gcs):  # else it has a reason of its own
+                    end(interrupt.number)
+                raise
             finally:
                 self._display.close()
                 ray.shutdown()
+
+    def _end(self, folder: str, number: int) -> NoReturn:
+        last_resort.end_all(number, f"{self._display.resume_with} {os.path.join(self._storage_path, folder)}")
+
+    def _run(self, folder: str, began: float, started: str, interrupt: Interrupt) -> int:
+        """The same, connected to Ray."""
+        if self._run_id:
+            self._write_for_watchers(self._run_id, folder)
+        prepared = self._prepared()
+        self._display.head(prepared, started)
+        if self._grows:
+            self._display.warnings(
+                [
+                    "the cluster's nodes cannot hold it, so its autoscaler starts more: "
+                    + placement.needs(prepared.plan)
+                ],
+                "note",
+            )
+        trials = TrialRecords(self._storage_path, folder, prepared)
+        from raymx.driver.monitor import Monitor
+
+        try:
+            with Monitor(folder, self._display, interrupt, trials, placement.needs(prepared.plan)):
+                grid = self._fit(folder, prepared, trials)
+        finally:
+            trials.interrupted()
+        if not len(grid):  # Ctrl-C before Tune had a trial
+            return interrupt.code
+        if self.experiment.sweep.space:
+            return self._close_sweep(grid, folder, began, interrupt, prepared.trials)
+        return self._close(grid[0], folder, began, interrupt)
 
     def _write_for_watchers(self, run_id: str, folder: str) -> None:
         """From now on what is displayed is also written where clients of the cluster can read it."""
@@ -230,15 +246,15 @@ class Driver:
         summary = summaries.summary(self.experiment, result, state, error, began)
         error = self._summarize(summary, folder) or error
         self._display.end(summary, os.path.join(self._storage_path, folder))
-        return self._code(interrupted, error)
+        return self._code(interrupt if interrupted else None, error)
 
-    def _close_sweep(self, grid: Any, folder: str, began: float, interrupted: bool, planned: int) -> int:
+    def _close_sweep(self, grid: Any, folder: str, began: float, interrupt: Interrupt, planned: int) -> int:
         """Make the report, say what it found, and write the summary."""
         from raymx import report
 
         path = os.path.join(self._storage_path, folder)
         failed = [result for result in grid if result.error is not None]
-        unfinished = interrupted and (
+        unfinished = interrupt.requested and (
             len(grid) < planned or any(not (one.metrics or {}).get("done") for one in grid if not one.error)
         )
         error: RaymxError | None = (
@@ -258,7 +274,7 @@ class Driver:
         except Exception as unmade:  # hours of training are not to end in a traceback
             error = error or RaymxError(f"the report could not be made: {unmade}; try  python -m raymx.report {path}")
         self._display.end(summary, path)
-        return self._code(unfinished, error)
+        return self._code(interrupt if unfinished else None, error)
 
     def _summarize(self, summary: dict[str, Any], folder: str) -> RaymxError | None:
         """Write the summary; why it could not be written."""
@@ -269,9 +285,9 @@ class Driver:
         return None
 
     @staticmethod
-    def _code(interrupted: bool, error: RaymxError | None) -> int:
-        if interrupted:
-            return EXIT_INTERRUPTED
+    def _code(interrupt: Interrupt | None, error: RaymxError | None) -> int:
+        if interrupt:
+            return interrupt.code
         if error:
             raise error
         return EXIT_OK

@@ -50,7 +50,7 @@ def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
     for told, fix in start_problems():
         raise JobError(f"Ray cannot be started on this machine: {told}; {fix}")
     _ray.make_token()
-    if told := whose(_ray.head_file()):  # it would not let this one write that it runs
+    if (told := whose(_ray.head_file())) and not os.access(_ray.head_file(), os.W_OK):  # Ray writes there that it runs
         raise JobError(told)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     proxies.go_past(f"http://{SUBMITTED_TO}")
