@@ -12,7 +12,11 @@ def refusal(address: str, *, submits: bool = False) -> str:
     host = rest.partition("/")[0].rpartition(":")[0] or rest.partition("/")[0] or "HOST"
     named = f"{address} (--address or RAY_ADDRESS)"
     if scheme == "ray":
-        return f"{named}: ray:// is Ray Client, which raymx cannot use; give {host}:6379 or, to submit, http://{host}:8265"
+        return (
+            f"{named}: ray:// is Ray Client, which raymx cannot use; give {host}:6379 or, to submit, http://{host}:8265"
+        )
     if scheme in ("http", "https") and not submits:
-        return f"{named} is a cluster's dashboard, to which runs are submitted; to connect to the cluster give {host}:6379"
+        return (
+            f"{named} is a cluster's dashboard, to which runs are submitted; to connect to the cluster give {host}:6379"
+        )
     return ""

@@ -1,4 +1,4 @@
-"""How many cores this process may use: those that it may run on, and the CPU quota of its container. Pure but for files."""
+"""How many cores this process may use: those that it may run on, and the CPU quota of its container."""
 
 from __future__ import annotations
 

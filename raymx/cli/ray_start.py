@@ -35,8 +35,8 @@ def whose(head_file: Path) -> str:
     except KeyError:
         name = f"the user with uid {owner}"
     return (
-        f"the Ray on this machine is that of {name}: ask for its token, give the --address of one that you may use, or set "
-        "RAY_TMPDIR to a folder of your own, such as /tmp/ray-$USER, to have one of your own"
+        f"the Ray on this machine is that of {name}: ask for its token, give the --address of one that you may use, or "
+        "set RAY_TMPDIR to a folder of your own, such as /tmp/ray-$USER, to have one of your own"
     )
 
 
@@ -52,7 +52,10 @@ def start_problems() -> Iterator[tuple[str, str]]:
     try:
         home = Path.home()
     except RuntimeError:
-        yield f"this user (uid {os.getuid()}) has no home folder and no name here", "set HOME to a folder that it can write"
+        yield (
+            f"this user (uid {os.getuid()}) has no home folder and no name here",
+            "set HOME to a folder that it can write",
+        )
     else:
         yield from _home_problems(home)
     try:
@@ -63,15 +66,17 @@ def start_problems() -> Iterator[tuple[str, str]]:
 
 def _temp() -> tuple[str, str]:
     """(the variable that names it, the folder in which Ray makes its own)."""
-    return next(((name, os.environ[name]) for name in _TEMP_VARIABLES if name in os.environ), (_TEMP_VARIABLES[0], "/tmp"))
+    return next(
+        ((name, os.environ[name]) for name in _TEMP_VARIABLES if name in os.environ), (_TEMP_VARIABLES[0], "/tmp")
+    )
 
 
 def _temp_problems(variable: str, folder: str) -> Iterator[tuple[str, str]]:
     longest = longest_folder()
     if (length := len(os.fsencode(folder))) > longest:
         yield (
-            f"{variable} is {folder}, of {length} characters: the paths of Ray's sockets below it would be longer than the "
-            f"{SOCKET_LIMIT} that a Unix socket's may have",
+            f"{variable} is {folder}, of {length} characters: the paths of Ray's sockets below it would be longer than "
+            f"the {SOCKET_LIMIT} that a Unix socket's may have",
             f"set RAY_TMPDIR to a folder of at most {longest} characters, such as /tmp",
         )
     elif not _can_write(Path(folder, "ray")):

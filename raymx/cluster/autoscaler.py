@@ -48,7 +48,7 @@ def could_add(config: Mapping[str, Any], living: Sequence[NodeResources]) -> lis
 def could_add_unknown(config: Mapping[str, Any], living: Sequence[NodeResources]) -> list[str]:
     """The types of those nodes that may still be started and whose size is written nowhere, a name for each. Pure.
 
-    That is no size of 0: of a list of hosts nothing is known before they join, of a cloud's type before it is looked up.
+    That is no size of 0: of a list of hosts nothing is known before they join, nor of a cloud's type at first.
     """
     known = [(cpu, gpu) for _, cpu, gpu, _ in _types(config)]
     there = sum((node.cpu, node.gpu) not in known for node in living[1:])

@@ -93,8 +93,8 @@ def start(init: Callable[[], object], shutdown: Callable[[], object]) -> None:
             if not tries_left:
                 reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
                 raise PlacementError(
-                    f"Ray could not be started on this machine, tried twice: {reason}; is the machine very busy, or out "
-                    f"of memory or disk? Ray's own words are in {temp_folder()}/session_latest/logs"
+                    f"Ray could not be started on this machine, tried twice: {reason}; is the machine very busy, or "
+                    f"out of memory or disk? Ray's own words are in {temp_folder()}/session_latest/logs"
                 ) from None
 
 

@@ -100,7 +100,11 @@ class Display:
         best = summary["best"]
         self.say(
             f"{summary['state']} after {summary['wall_s']:.0f} s"
-            + (f": best {best['metric']} {best['value']:.4f} in epoch {best['epoch']:g}{_last(summary)}" if best else "")
+            + (
+                f": best {best['metric']} {best['value']:.4f} in epoch {best['epoch']:g}{_last(summary)}"
+                if best
+                else ""
+            )
         )
         self.say(f"results     {path}")
         if summary["parameters"]:

@@ -31,6 +31,7 @@ def dry_run(experiment: ExperimentConfig, address: str | None) -> Iterator[str]:
     plan = placement.with_spare(prepared.plan, prepared.spare_cpus)
     yield placement.describe(prepared.base, plan, nodes, trials=prepared.at_once)
     if nodes is not None and room.unknown and not placement.fits(plan, nodes):
-        yield f"Nodes of {', '.join(dict.fromkeys(room.unknown))} may hold it: their size is not known before they join."
+        kinds = ", ".join(dict.fromkeys(room.unknown))
+        yield f"Nodes of {kinds} may hold it: their size is not known before they join."
     if not experiment.sweep.space:
         yield from (f"note: {note}" for note in rules.notes(prepared.base))

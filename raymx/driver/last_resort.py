@@ -93,7 +93,9 @@ def answers(address: str) -> bool:
 def end_all(number: int, resume: str) -> NoReturn:
     """End what this process has started, and itself; ``resume`` is the command with which the run goes on."""
     name = signal.Signals(number).name
-    print(f"raymx: ended by {name}, and Ray with it; go on with  {resume}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # a terminal that was closed
+        sys.stderr.write(f"raymx: ended by {name}, and Ray with it; go on with  {resume}\n")
+        sys.stderr.flush()
     for _ in range(2):  # those that were starting others just then too
         for process in _marked():
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -93,9 +93,7 @@ class Leaderboard:
         twins = [
             other.speed
             for other in self.standings.values()
-            if other.record.cell == standing.record.cell
-            and other is not standing
-            and other.reported
+            if other.record.cell == standing.record.cell and other is not standing and other.reported
         ]
         return "slower than its twins" if twins and standing.speed < SLOW_TWIN * median(twins) else ""
 

@@ -61,8 +61,8 @@ def beyond_sense(prepared: RunPlan, needed: int, cores: int) -> str:
             return f"{key} is {value:g}, and {has}: give at most {limit}, {other}"
     if needed > most:
         return (
-            f"{placement.needs(prepared.plan)}, for {count(prepared.at_once, 'trial')} at once {needed}; {has}, on which "
-            f"raymx starts a Ray with at most {most} logical CPUs: ask for fewer workers or trials at once, {other}"
+            f"{placement.needs(prepared.plan)}, for {count(prepared.at_once, 'trial')} at once {needed}; {has}, on "
+            f"which raymx starts a Ray with at most {most} logical CPUs: ask for fewer workers or trials, {other}"
         )
     return ""
 
@@ -123,8 +123,8 @@ def restart_advice(room: ClusterRoom, experiment: ExperimentConfig) -> str:
     except PlacementError:  # nor would it fit the next one
         return ""
     return (
-        f"  The Ray on this machine was started for an earlier run, with {room.nodes[0].cpu:g} logical CPUs: end it with  "
-        f"ray stop  and submit again, which starts one with {needed}."
+        f"  The Ray on this machine was started for an earlier run, with {room.nodes[0].cpu:g} logical CPUs: end it "
+        f"with  ray stop  and submit again, which starts one with {needed}."
     )
 
 

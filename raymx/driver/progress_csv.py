@@ -1,4 +1,4 @@
-"""Tune's progress.csv of each trial, in raymx's hand: Tune's own writes no second header, and shifts a resumed run's rows."""
+"""Each trial's progress.csv in raymx's hand: Tune's own puts a resumed run's rows under the header of its first row."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tune's own files in a run's folder, looked at before Tune restores the run from them: one may be cut short.
 
-    tuner.pkl                   what was to be run: it can be made anew from run.yaml
-    experiment_state-*.json     how the trials stand, a file for each time that the run was started
+tuner.pkl                   what was to be run: it can be made anew from run.yaml
+experiment_state-*.json     how the trials stand, a file for each time that the run was started
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def look(run: Location) -> TuneFiles:
         damaged.append(name)
     if damaged and len(damaged) == len(states) and any(name.startswith(_TRIAL) for name in folders):
         raise CheckpointError(
-            f"{(run / damaged[0]).path} is damaged, and no older one is there: Tune cannot tell how the trials stand; take "
-            "the file from a backup, or start a new run (the checkpoints in the folders of the trials stay)"
+            f"{(run / damaged[0]).path} is damaged, and no older one is there: Tune cannot tell how the trials stand; "
+            "take the file from a backup, or start a new run (the checkpoints in the folders of the trials stay)"
         )
     for name in damaged:
         (run / name).move(run / f"{name}{_ASIDE}")

@@ -79,7 +79,7 @@ def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
 
 
 def _dashboard_port() -> int:
-    """Ray's own, or another one where that is taken: by another program, another user's Ray, a tunnel of ``ray dashboard``.
+    """Ray's own, or another one where that is taken: by another program, another user's Ray, a tunnel to a cluster.
 
     Whoever looks for the cluster asks it for the port.
     """

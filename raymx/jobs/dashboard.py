@@ -175,8 +175,8 @@ def unreachable(address: str, error: BaseException) -> JobError:
     if proxy := proxy_of(address):
         host = urlsplit(address).hostname
         return JobError(
-            f"no Ray dashboard answers at {address}: {text}; it was asked through {proxy}: add {host} to no_proxy if it can "
-            "be reached without"
+            f"no Ray dashboard answers at {address}: {text}; it was asked through {proxy}: add {host} to no_proxy if "
+            "it can be reached without"
         )
     token = (
         "; the cluster asks for a token: copy its ~/.ray/auth_token here, and set RAY_AUTH_MODE=token"

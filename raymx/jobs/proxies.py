@@ -9,7 +9,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 _VARIABLES = ("no_proxy", "NO_PROXY")
 
@@ -41,7 +41,7 @@ def proxy_of(url: str) -> str:
     """``http_proxy=http://proxy:3128`` when requests to this URL go there; "" when they go past it."""
     parts = urlsplit(url)
     proxy = getproxies_environment().get(parts.scheme) or getproxies_environment().get("all")
-    if not proxy or proxy_bypass_environment(parts.netloc):
+    if not proxy or proxy_bypass(parts.netloc):
         return ""
     names = (f"{parts.scheme}_proxy", f"{parts.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY")
     name = next((name for name in names if os.environ.get(name) == proxy), names[0])

@@ -24,7 +24,8 @@ class Started:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Raises JobError when it cannot be run at all."""
-        self._command, self._said = shlex.join(command), tempfile.TemporaryFile("w+", errors="replace")
+        self._command = shlex.join(command)
+        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  its life is this object's
         try:
             self._process = subprocess.Popen(
                 command, env=environment, stdout=self._said, stderr=subprocess.STDOUT, start_new_session=True
@@ -53,7 +54,8 @@ class Started:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise JobError(
-                f"Ray could not be started on this machine within {timeout_s:.0f} s: {self._command} printed: {self.output}"
+                f"Ray could not be started on this machine within {timeout_s:.0f} s: {self._command} printed: "
+                f"{self.output}"
             ) from None
         if code:
             raise JobError(f"Ray could not be started on this machine: {self._command} ended with: {self.output}")

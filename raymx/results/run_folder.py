@@ -53,7 +53,7 @@ def experiment_of(path: str) -> ExperimentConfig:
 
 
 def experiment_to_resume(path: str) -> ExperimentConfig:
-    """As `experiment_of`. Raises ExperimentError, naming both, when the experiment's own folder is not there any more."""
+    """As `experiment_of`. Raises ExperimentError, naming both, when the experiment's own folder has gone."""
     experiment = experiment_of(path)
     if not os.path.isdir(experiment.directory):
         raise ExperimentError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from factories import make_experiment
 
 from raymx.cluster import autoscaler, placement
@@ -76,7 +75,10 @@ def test_joining_of_nodes_of_unknown_size() -> None:
 
 def test_an_unknown_size_is_not_nothing() -> None:
     kinds = CONFIG["available_node_types"]
-    config = {**CONFIG, "available_node_types": {**kinds, "cloud": {"max_workers": 9}, "gpus": {"resources": {"GPU": 1}}}}
+    config = {
+        **CONFIG,
+        "available_node_types": {**kinds, "cloud": {"max_workers": 9}, "gpus": {"resources": {"GPU": 1}}},
+    }
     living = [HEAD, NodeResources("a", 8, 1)]
     assert autoscaler.could_add_unknown(config, living) == ["cloud"] * 4  # 5 workers in all
     assert autoscaler.could_add_unknown(CONFIG, living) == []

@@ -40,7 +40,10 @@ def test_data_cpus_take_what_the_cores_have_left(cores: int, data_cpus: int, mon
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        ({"resources.cpus_per_worker": 1000}, "resources.cpus_per_worker is 1000, and this machine has 2 cores: give at"),
+        (
+            {"resources.cpus_per_worker": 1000},
+            "resources.cpus_per_worker is 1000, and this machine has 2 cores: give at",
+        ),
         ({"kvstore.cpus_per_server": 3}, "kvstore.cpus_per_server is 3, and this machine has 2 cores: give at most 2"),
         ({"data.cpus": 9}, "data.cpus is 9, and this machine has 2 cores: give at most 8"),
         ({"resources.workers": 500}, "raymx starts a Ray with at most 64 logical CPUs"),
@@ -64,7 +67,9 @@ def test_a_run_that_an_earlier_ones_ray_is_too_small_for_is_told_so(monkeypatch:
     monkeypatch.setattr(machine, "cores", lambda: 2)
     experiment = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"resources.workers": 3})
     here = ClusterRoom((NodeResources(planning.SUBMITTED_TO, 4, 0),))
-    assert re.search(r"with 4 logical CPUs: end it with  ray stop  .* with 8", planning.restart_advice(here, experiment))
+    assert re.search(
+        r"with 4 logical CPUs: end it with  ray stop  .* with 8", planning.restart_advice(here, experiment)
+    )
     for elsewhere in (ClusterRoom((NodeResources("10.0.0.1", 4, 0),)), ClusterRoom(here.nodes * 2)):
         assert planning.restart_advice(elsewhere, experiment) == ""
     too_large = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"resources.workers": 500})

@@ -86,7 +86,9 @@ def test_a_lack_of_memory_is_tried_a_few_times() -> None:
     assert decide(short, after(short, history=history.saved()), 3) == RETRY
 
 
-@pytest.mark.parametrize(("pid", "most"), [(7, "worker 1, process 7 (ray::W, 8.5 GB)"), (8, "process 7 (ray::W, 8.5 GB)")])
+@pytest.mark.parametrize(
+    ("pid", "most"), [(7, "worker 1, process 7 (ray::W, 8.5 GB)"), (8, "process 7 (ray::W, 8.5 GB)")]
+)
 def test_who_has_most_of_the_memory_is_named_by_its_role(pid: int, most: str) -> None:
     error = OutOfMemory("worker 0 was ended for lack of memory, most by process 7 (ray::W, 8.5 GB)")
     named = failures.with_roles(error, {pid: "worker 1"})

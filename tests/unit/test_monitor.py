@@ -36,7 +36,6 @@ class TestRestarts:
         restarts.begun(self.trial)
         assert self.trial.max_failures == LAST
 
-
     def test_a_trial_that_is_lost_while_it_starts_is_started_again(self) -> None:
         trial = SimpleNamespace(trial_id="a", max_failures=LAST)  # as Tune makes it
         restarts = Restarts()

@@ -54,7 +54,10 @@ def test_folders_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("RAY_TMPDIR", "/proc/ray here")
     monkeypatch.setattr(os, "access", only())
     temp, home = problems()
-    assert temp == "/proc/ray here/ray, Ray's folder for its sessions, cannot be written: set RAY_TMPDIR to a folder that can"
+    assert (
+        temp
+        == "/proc/ray here/ray, Ray's folder for its sessions, cannot be written: set RAY_TMPDIR to a folder that can"
+    )
     assert home.startswith(f"the home folder {tmp_path} cannot be written, and Ray keeps its token there")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/run/token")
     assert problems() == [temp]

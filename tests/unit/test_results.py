@@ -110,7 +110,9 @@ OLDER = OUT_OF_MEMORY.replace("was 27.71GB used / 28.80GB limit", "where the tas
 
 @pytest.mark.parametrize("text", [OUT_OF_MEMORY, OLDER])
 def test_a_lack_of_memory_in_a_few_words(text: str) -> None:
-    short = "ended for lack of memory: 27.7 of 28.8 GB on 10.0.0.1, most by process 410728 (ray::Worker.run_loop, 8.5 GB)"
+    short = (
+        "ended for lack of memory: 27.7 of 28.8 GB on 10.0.0.1, most by process 410728 (ray::Worker.run_loop, 8.5 GB)"
+    )
     assert lack_of_memory(text) == short
     error = run_folder.root_cause(f"Failure # 1 (occurred at x)\n{text}")
     assert isinstance(error, OutOfMemory)
@@ -118,7 +120,9 @@ def test_a_lack_of_memory_in_a_few_words(text: str) -> None:
 
 
 def test_words_about_memory_are_fewer_where_less_is_told() -> None:
-    assert lack_of_memory("1 worker(s) were killed due to the node running low on memory. ") == "ended for lack of memory"
+    assert (
+        lack_of_memory("1 worker(s) were killed due to the node running low on memory. ") == "ended for lack of memory"
+    )
     assert lack_of_memory("process 7 was killed or crashed") is None
 
 

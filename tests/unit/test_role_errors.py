@@ -25,9 +25,7 @@ OUT_OF_MEMORY = (
         (ActorDiedError(None), RoleLost, "worker 1 died: process was killed or crashed"),
     ],
 )
-def test_an_error_of_rays(
-    raised: RayError, kind: type[RoleLost], text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_rays(raised: RayError, kind: type[RoleLost], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def get(ref: Any) -> Any:
         raise raised
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -39,7 +40,7 @@ def test_what_it_leaves_stays_when_all_went_well_and_is_ended_when_not() -> None
     assert is_there(kept[0])
     started.end_session(one._process.pid)
     assert not is_there(kept[0])
-    with pytest.raises(RuntimeError), command(LEAVES) as one:
+    with contextlib.suppress(RuntimeError), command(LEAVES) as one:
         one.wait(20)
         kept.append(int(one.output.split()[1]))
         raise RuntimeError("its dashboard did not come up")
@@ -51,7 +52,10 @@ def test_what_it_printed_is_told() -> None:
     with pytest.raises(JobError, match=told), command("print('port 8265\\nis taken'); raise SystemExit(3)") as one:
         one.wait(20)
     began = time.monotonic()
-    with pytest.raises(JobError, match="within 0 s: .* printed: nothing"), command("import time; time.sleep(60)") as one:
+    with (
+        pytest.raises(JobError, match=r"within 0 s: .* printed: nothing"),
+        command("import time; time.sleep(60)") as one,
+    ):
         one.wait(0.2)
     assert time.monotonic() - began < 10
     with pytest.raises(JobError, match="could not be started on this machine with /nowhere/ray"):

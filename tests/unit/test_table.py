@@ -83,7 +83,9 @@ def test_a_trials_figures_are_those_of_its_report() -> None:
     assert shown.standings["t_00000"].speed == steady([900.0, 2600.0, 2700.0]) == 2650.0
     line = SweepDisplay(io.StringIO())
     line._leaderboard = shown
-    assert "validation_accuracy best 0.5130, last 0.0870  2,650 samples/s" in line._ended(shown.standings["t_00000"].record)
+    assert "validation_accuracy best 0.5130, last 0.0870  2,650 samples/s" in line._ended(
+        shown.standings["t_00000"].record
+    )
 
 
 def test_an_epoch_that_was_trained_again_counts_once() -> None:

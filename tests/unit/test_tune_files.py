@@ -27,7 +27,9 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert run(tmp_path, a=STATE) == TuneFiles(has_tuner=True, is_begun=True)
 
 
-@pytest.mark.parametrize(("tuner", "how"), [(b"", "damaged"), (PICKLE[:-7], "damaged"), (PICKLE[:1], "damaged"), (None, "missing")])
+@pytest.mark.parametrize(
+    ("tuner", "how"), [(b"", "damaged"), (PICKLE[:-7], "damaged"), (PICKLE[:1], "damaged"), (None, "missing")]
+)
 def test_a_tuner_that_is_cut_short_is_to_be_made_anew(tuner: bytes | None, how: str, tmp_path: Path) -> None:
     found = run(tmp_path, tuner, a=STATE)
     assert (found.has_tuner, found.is_begun) == (False, True)
@@ -45,7 +47,7 @@ def test_a_state_that_is_cut_short_is_put_aside(tmp_path: Path) -> None:
 
 
 def test_without_any_state_of_trials_that_have_begun_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="experiment_state-a.json is damaged, and no older one is there"):
+    with pytest.raises(CheckpointError, match=r"experiment_state-a\.json is damaged, and no older one is there"):
         run(tmp_path, a="")
     assert (tmp_path / "experiment_state-a.json").exists()
 

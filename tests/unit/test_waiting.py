@@ -24,7 +24,8 @@ def test_who_holds_what() -> None:
     groups = [group("01", pending=True), group("02"), group("03"), group("04", placed=False)]
     told = waits_for(groups, "01", {"02": "mnist_1"}, {"CPU": 12.0, "GPU": 2.0}, {"CPU": 1.0})
     assert told == (
-        "free now: 1 CPUs; held by mnist_1: 4 CPUs, 1 GPUs; held by job 03: 4 CPUs, 1 GPUs; held by tasks and actors: 3 CPUs"
+        "free now: 1 CPUs; held by mnist_1: 4 CPUs, 1 GPUs; held by job 03: 4 CPUs, 1 GPUs; "
+        "held by tasks and actors: 3 CPUs"
     )
 
 
