@@ -120,7 +120,7 @@ def restart_advice(room: ClusterRoom, experiment: ExperimentConfig) -> str:
         return ""
     try:
         needed = cpus_here(experiment)
-    except PlacementError:  # nor would it fit the next one
+    except (PlacementError, ExperimentError):  # nor would it fit the next one
         return ""
     return (
         f"  The Ray on this machine was started for an earlier run, with {room.nodes[0].cpu:g} logical CPUs: end it "

@@ -46,7 +46,7 @@ def test_data_cpus_take_what_the_cores_have_left(cores: int, data_cpus: int, mon
         ),
         ({"kvstore.cpus_per_server": 3}, "kvstore.cpus_per_server is 3, and this machine has 2 cores: give at most 2"),
         ({"data.cpus": 9}, "data.cpus is 9, and this machine has 2 cores: give at most 8"),
-        ({"resources.workers": 500}, "raymx starts a Ray with at most 64 logical CPUs"),
+        ({"resources.workers": 100}, "raymx starts a Ray with at most 64 logical CPUs"),
         ({"resources.cpus_per_worker": 2, "resources.workers": 8}, ""),
     ],
 )
@@ -72,5 +72,5 @@ def test_a_run_that_an_earlier_ones_ray_is_too_small_for_is_told_so(monkeypatch:
     )
     for elsewhere in (ClusterRoom((NodeResources("10.0.0.1", 4, 0),)), ClusterRoom(here.nodes * 2)):
         assert planning.restart_advice(elsewhere, experiment) == ""
-    too_large = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"resources.workers": 500})
+    too_large = load_experiment(EXPERIMENTS / "fashion_mnist.yaml", {"resources.workers": 100})
     assert planning.restart_advice(here, too_large) == ""
