@@ -103,6 +103,10 @@ class Generation:
             del self._asked[ranks[ref]]
         return warnings
 
+    def pids(self) -> dict[int, str]:
+        """The workers by their process ids, as far as they have told them."""
+        return {one["pid"]: f"worker {rank}" for rank, one in self.progress.items() if "pid" in one}
+
     def on_servers(self, method: str, *arguments: Any) -> list[Any]:
         """Call a control method of every server; ``arguments`` are lists with an item a server."""
         refs = [

@@ -95,11 +95,6 @@ class RoleManager:
         )
         return Observation(status, slots)
 
-    def pids(self) -> dict[int, str]:
-        """The workers of the generation by their process ids, as far as they have told them."""
-        said = self.group.generation.progress if self.group.generation else {}
-        return {one["pid"]: f"worker {rank}" for rank, one in said.items() if "pid" in one}
-
     def node_is_gone(self) -> bool:
         """Whether a node of the generation is gone, or about to go."""
         used = _nodes_of(self._taken)
@@ -125,15 +120,12 @@ class RoleManager:
         """Slots that could be taken: on nodes that were not left out."""
         ready = [slot for slot, found in slots.items() if found == "ready" and slot not in self._used]
         left_out = self._left_out()
-        return [slot for slot in ready if not left_out or self._addresses_of(slot).isdisjoint(left_out)]
+        return [slot for slot in ready if not left_out or _addresses(slot, self._nodes).isdisjoint(left_out)]
 
     def _left_out(self) -> set[str]:
         """Addresses of nodes on which processes died again and again; a run cannot leave those of its own bundles."""
         found = set(self._deaths.left_out(time.monotonic()))
-        return found - self._addresses_of(self._own) if found else found
-
-    def _addresses_of(self, group: PlacementGroup) -> set[str]:
-        return {self._nodes.addresses[node] for node in bundle_nodes(group) if node in self._nodes.addresses}
+        return found - _addresses(self._own, self._nodes) if found else found
 
     def _is_ready(self, slot: PlacementGroup) -> bool:
         return self.group.processes.ready(slot_assignment(slot))
@@ -236,6 +228,11 @@ class RoleManager:
 def _own_condition(own: PlacementGroup, nodes: Nodes) -> Literal["ready", "lost", "draining"]:
     found = condition(own, nodes)
     return "lost" if found == "pending" else found
+
+
+def _addresses(group: PlacementGroup, nodes: Nodes) -> set[str]:
+    """Of the nodes that its bundles are on."""
+    return {nodes.addresses[node] for node in bundle_nodes(group) if node in nodes.addresses}
 
 
 def _nodes_of(chosen: Assignments) -> list[str]:

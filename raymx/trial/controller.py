@@ -117,7 +117,8 @@ class Controller:
     def _recover(self, error: RaymxError) -> None:
         """After an error: the next generation goes on from the newest checkpoint, or the run ends with this error."""
         since = self.state.since if isinstance(self.state, Recovering) else time.monotonic()
-        error = failures.with_roles(error, self._roles.pids())
+        if running := self._roles.group.generation:
+            error = failures.with_roles(error, running.pids())
         trained = self.checkpoints.saved is not None or self._has_trained(error)
         failure = failures.failure_of(error, self._roles.node_is_gone(), trained)
         self._progress.history = history = self._progress.history.after(failure, trained=trained)
