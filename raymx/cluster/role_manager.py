@@ -119,13 +119,8 @@ class RoleManager:
     def _free(self, slots: Mapping[PlacementGroup, Condition]) -> list[PlacementGroup]:
         """Slots that could be taken: on nodes that were not left out."""
         ready = [slot for slot, found in slots.items() if found == "ready" and slot not in self._used]
-        left_out = self._left_out()
+        left_out = _left_out(self._deaths, self._own, self._nodes)
         return [slot for slot in ready if not left_out or _addresses(slot, self._nodes).isdisjoint(left_out)]
-
-    def _left_out(self) -> set[str]:
-        """Addresses of nodes on which processes died again and again; a run cannot leave those of its own bundles."""
-        found = set(self._deaths.left_out(time.monotonic()))
-        return found - _addresses(self._own, self._nodes) if found else found
 
     def _is_ready(self, slot: PlacementGroup) -> bool:
         return self.group.processes.ready(slot_assignment(slot))
@@ -142,7 +137,8 @@ class RoleManager:
         nodes, now = error.nodes or tuple(filter(None, [self.group.hosts.get(error.role)])), time.monotonic()
         for node in nodes:
             self._deaths = self._deaths.after(node, now)
-        return [self._deaths.in_words(node, now) for node in nodes if node in self._left_out()]
+        left_out = _left_out(self._deaths, self._own, self._nodes)
+        return [self._deaths.in_words(node, now) for node in nodes if node in left_out]
 
     def tend_slots(self, observed: Observation, decision: Decision) -> None:
         """Ask for slots that are missing, or give those back that no worker is in; start a process in each free one."""
@@ -233,6 +229,12 @@ def _own_condition(own: PlacementGroup, nodes: Nodes) -> Literal["ready", "lost"
 def _addresses(group: PlacementGroup, nodes: Nodes) -> set[str]:
     """Of the nodes that its bundles are on."""
     return {nodes.addresses[node] for node in bundle_nodes(group) if node in nodes.addresses}
+
+
+def _left_out(deaths: NodeDeaths, own: PlacementGroup, nodes: Nodes) -> set[str]:
+    """Addresses of nodes on which processes died again and again; a run cannot leave those of its own bundles."""
+    found = set(deaths.left_out(time.monotonic()))
+    return found - _addresses(own, nodes) if found else found
 
 
 def _nodes_of(chosen: Assignments) -> list[str]:
