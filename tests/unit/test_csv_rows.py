@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from raymx.driver.monitor import TuneHooks
 from raymx.results.csv_rows import add_row
+from raymx.storage import location
 
 WHOLE = {"epoch": 1.0, "train_loss": 0.5, "validation_loss": 0.4, "nodes": "n1,n2"}
 INTERRUPTED = {"epoch": 0.3, "num_workers": 2}
@@ -45,3 +49,48 @@ def test_lines_that_do_not_fit_are_left_out_when_it_is_written_anew(tmp_path: Pa
     add_row(file, WHOLE)
     assert [row["epoch"] for row in read(file)] == ["0.3", "1.0"]
     assert list(tmp_path.iterdir()) == [file]
+
+
+class TestCallback:
+    """Tune's callback, as it comes out of the pickle of a run that an older release began: without its __init__."""
+
+    def trial(self, folder: Path, stored: Path) -> Any:
+        stored.mkdir(exist_ok=True)
+        there = location(str(stored))
+        return SimpleNamespace(
+            trial_id="t",
+            local_path=str(folder),
+            init_local_path=lambda: folder.mkdir(exist_ok=True),
+            checkpoint="a checkpoint",
+            storage=SimpleNamespace(storage_filesystem=there.system, trial_fs_path=there.path),
+        )
+
+    def log(self, trial: Any, *rows: dict[str, Any]) -> None:
+        hooks = TuneHooks.__new__(TuneHooks)
+        for row in rows:
+            hooks.on_trial_result(1, [trial], trial, {**row, "config": {"point": 1}})
+            hooks.on_checkpoint(1, [trial], trial, None)
+        hooks.on_trial_complete(1, [trial], trial)
+
+    def test_a_resumed_run_goes_on_with_the_stored_file(self, tmp_path: Path) -> None:
+        stored = tmp_path / "stored"
+        self.log(self.trial(tmp_path / "first", stored), INTERRUPTED)
+        (tmp_path / "first" / "progress.csv").rename(stored / "progress.csv")  # as Tune copies it
+        self.log(self.trial(tmp_path / "second", stored), {**WHOLE, "hist": {"a": 1}})
+        rows = read(tmp_path / "second" / "progress.csv")
+        assert [row["epoch"] for row in rows] == ["0.3", "1.0"]
+        assert (rows[1]["hist/a"], rows[1]["nodes"], rows[0]["nodes"]) == ("1", "n1,n2", "")
+        assert "config" not in rows[0]
+
+    def test_without_a_checkpoint_it_begins_anew(self, tmp_path: Path) -> None:
+        trial = self.trial(tmp_path / "first", tmp_path / "stored")
+        (tmp_path / "stored" / "progress.csv").write_text("epoch\n9\n")
+        trial.checkpoint = None
+        self.log(trial, WHOLE)
+        assert [row["epoch"] for row in read(tmp_path / "first" / "progress.csv")] == ["1.0"]
+
+    def test_tune_takes_it_for_its_own(self) -> None:
+        """Else it would write a second file, over this one."""
+        from ray.tune.logger import CSVLoggerCallback
+
+        assert issubclass(TuneHooks, CSVLoggerCallback)
