@@ -18,8 +18,9 @@ from ray.exceptions import (
     RayTaskError,
 )
 
+from raymx.cluster.losses import lost
 from raymx.cluster.processes import Assignment
-from raymx.errors import KVStoreError, OutOfMemory, RaymxError, RoleLost, TrainingError
+from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
 from raymx.text.out_of_memory import lack_of_memory
 from raymx.training.channel import Event
 
@@ -152,15 +153,15 @@ def value_of(ref: Any, who: str) -> Any:
     except RayTaskError as error:
         raise error.cause if isinstance(error.cause, RaymxError) else KVStoreError(f"{who}: {error}") from None
     except (RayActorError, OutOfMemoryError) as error:
-        if short := lack_of_memory(str(error)):
-            raise _lost(OutOfMemory(f"{who} was {short}"), who) from None
-        if isinstance(error, RayActorError) and error.actor_init_failed:
+        if isinstance(error, OutOfMemoryError) or lack_of_memory(str(error)):
+            raise lost(who, str(error)) from None
+        if error.actor_init_failed:
             raise KVStoreError(f"{who} cannot start: {_last_line(error)}") from None
         raise _lost(RoleLost(f"{who} died: {_how_it_died(error)}"), who) from None
     except ObjectLostError:
         raise _lost(RoleLost(f"{who}: what it gave was lost with its node"), who) from None
     except RayError as error:
-        raise _lost(RoleLost(f"{who}: {str(error).strip().splitlines()[0]}"), who) from None
+        raise lost(who, str(error)) from None
 
 
 def _lost(error: RoleLost, who: str) -> RoleLost:
@@ -168,7 +169,7 @@ def _lost(error: RoleLost, who: str) -> RoleLost:
     return error
 
 
-def _how_it_died(error: RayError) -> str:
+def _how_it_died(error: RayActorError) -> str:
     """Ray's many words in a few."""
     text = str(error)
     if isinstance(error, ActorUnavailableError) or "node" in text.partition("is dead because")[2][:40]:
