@@ -81,7 +81,7 @@ class RoleManager:
         slots, own = self._slots.conditions(self._nodes), _own_condition(self._own, self._nodes)
         free = self._free(slots)
         if running:  # only those whose process is ready, so that nobody waits for it
-            free = [slot for slot in free if self._is_ready(slot)]
+            free = [slot for slot in free if self.group.processes.ready(slot_assignment(slot))]
         status = Status(
             workers=len(running.workers) if running else 0,
             own_bundles=own,
@@ -122,9 +122,6 @@ class RoleManager:
         left_out = _left_out(self._deaths, self._own, self._nodes)
         return [slot for slot in ready if not left_out or _addresses(slot, self._nodes).isdisjoint(left_out)]
 
-    def _is_ready(self, slot: PlacementGroup) -> bool:
-        return self.group.processes.ready(slot_assignment(slot))
-
     @property
     def _taken(self) -> Assignments:
         """The assignments of the generation."""
@@ -144,6 +141,7 @@ class RoleManager:
         """Ask for slots that are missing, or give those back that no worker is in; start a process in each free one."""
         give_back = observed.status.others_wait or decision.release
         if self.group.generation and not give_back:
+            self._drop_failed(observed.slots)
             self.group.processes.start([slot_assignment(slot) for slot in self._free(observed.slots)], ahead=True)
         unused = [
             slot
@@ -154,6 +152,14 @@ class RoleManager:
         self._slots.release(unused)
         if not give_back:
             self._slots.request()
+
+    def _drop_failed(self, slots: Mapping[PlacementGroup, Condition]) -> None:
+        """Processes that were started ahead and did not come up cost no generation: their nodes are left out again."""
+        processes = self.group.processes
+        for slot in [slot for slot in self._free(slots) if processes.has_failed(slot_assignment(slot))]:
+            processes.drop([slot_assignment(slot)])
+            for node in _addresses(slot, self._nodes):
+                self._deaths = self._deaths.after(node, time.monotonic())
 
     def wait_for_slots(self) -> None:
         """Give slots a moment to be placed, so that a run that has room for all does not begin with few."""
@@ -168,7 +174,7 @@ class RoleManager:
         """
         self.group.dissolve()
         slots = self._slots.conditions(self._nodes)
-        free = sorted(self._free(slots), key=lambda slot: not self._is_ready(slot))
+        free = sorted(self._free(slots), key=lambda slot: not self.group.processes.ready(slot_assignment(slot)))
         ready = [slot for slot in self._used if slots.get(slot) == "ready"] + free
         used = ready[: workers - self._experiment.resources.min_workers]
         left = [slot for slot in self._used if slot not in used]

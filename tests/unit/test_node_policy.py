@@ -7,8 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+from ray.exceptions import ActorDiedError
 
-from raymx.cluster import role_manager
+from raymx.cluster import processes, role_manager
 from raymx.cluster.node_policy import FIRST_S, LONGEST_S, QUIET_S, NodeDeaths
 from raymx.cluster.nodes import Nodes
 from raymx.cluster.role_manager import RoleManager
@@ -72,6 +74,17 @@ class TestRoleManager:
         assert len(self.roles.note_death(lost)) == 1
         assert self.roles._free(slots) == ["b"]
 
+    def test_a_process_that_was_started_ahead_and_died_counts_against_its_node(self) -> None:
+        slots: Any = {"a": "ready", "b": "ready"}
+        dropped: list[Any] = []
+        self.roles.group.processes = SimpleNamespace(  # type: ignore[assignment]
+            has_failed=lambda assignment: assignment.placement_group == "a", drop=dropped.extend
+        )
+        for _ in range(3):  # the third time it is not looked at
+            self.roles._drop_failed(slots)
+        assert [one.placement_group for one in dropped] == ["a", "a"]
+        assert self.roles._free(slots) == ["b"]
+
     def test_the_node_of_its_own_bundles_is_never_left_out(self) -> None:
         slots: Any = {"a": "ready", "c": "ready"}
         lost = RoleLost("n1 cannot be reached any more")
@@ -79,3 +92,21 @@ class TestRoleManager:
         assert self.roles.note_death(lost) == self.roles.note_death(lost) == []
         assert self.roles._free(slots) == ["a", "c"]
         assert self.roles.note_death(RoleLost("nobody knows who")) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "ready", "failed"), [("pending", False, False), ("up", True, False), ("dead", False, True)]
+)
+def test_a_process_that_has_ended_is_not_ready(
+    state: str, ready: bool, failed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(_ref: Any) -> None:
+        if state == "dead":
+            raise ActorDiedError(None)
+
+    monkeypatch.setattr(ray, "wait", lambda refs, **_: ([] if state == "pending" else refs, []))
+    monkeypatch.setattr(ray, "get", get)
+    group: Any = "a"
+    found, assignment = processes.Processes(), processes.slot_assignment(group)
+    found._serving[assignment] = processes._Started("an actor", True, "a ref")
+    assert (found.ready(assignment), found.has_failed(assignment)) == (ready, failed)
