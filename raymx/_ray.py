@@ -83,6 +83,7 @@ class PlacementGroupRow:
     is_pending: bool
     bundles: tuple[dict[str, float], ...]
     created_ms: int  # since 1970
+    is_placed: bool = True  # it holds what it asked for
 
 
 @_uses(
@@ -104,6 +105,7 @@ def placement_groups() -> list[PlacementGroupRow]:
             group.state == PlacementGroupTableData.PENDING,
             tuple(dict(bundle.unit_resources) for bundle in group.bundles),
             group.placement_group_creation_timestamp_ms,
+            group.state in (PlacementGroupTableData.CREATED, PlacementGroupTableData.RESCHEDULING),
         )
         for group in found
     ]
@@ -199,6 +201,15 @@ def head_here() -> str | None:
 
     found: str | None = services.find_bootstrap_address(None)
     return found
+
+
+@_uses("ray._common.utils:get_ray_address_file")
+def head_file() -> Path:
+    """The file with which a cluster's head says that it runs on this machine; the user who started it owns it.
+    Without: the file ray_current_cluster in `temporary_folder`."""
+    from ray._common.utils import get_ray_address_file
+
+    return Path(get_ray_address_file(None))
 
 
 @_uses("ray.dashboard.utils:ray_address_to_api_server_url")

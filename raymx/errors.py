@@ -34,6 +34,15 @@ class KVStoreError(RaymxError):
 class RoleLost(KVStoreError):
     """The process of a role died, or its node did: the run goes on from its newest checkpoint."""
 
+    role: str = ""
+    """Whose process it was, as ``worker 1``; "" when that is not known."""
+    nodes: tuple[str, ...] = ()
+    """The addresses of the nodes that cannot be reached, where it was that."""
+
+
+class OutOfMemory(RoleLost):
+    """The process of a role was ended, by Ray's memory monitor, since its node had hardly any memory left."""
+
 
 class TrainingError(RaymxError):
     """The experiment's own code failed (net, loss, metric, loop, optimizer); the text carries its traceback."""

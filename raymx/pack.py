@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import time
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
+from raymx.cli import machine
 from raymx.cli.exit import EXIT_OK, exit_code
 from raymx.data.tools import listing as listings
 from raymx.data.tools.encoding import COLORS, Images
@@ -140,7 +140,7 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
         "--num-thread",
         metavar="N",
         type=_positive,
-        default=len(os.sched_getaffinity(0)),
+        default=machine.cores(),
         help="processes that decode and encode (default: one a CPU, here %(default)s); the files do not depend on it",
     )
     group.add_argument("--strict", action="store_true", help="write nothing when an image or line has to be skipped")

@@ -57,7 +57,7 @@ def _experiment(args: argparse.Namespace, overrides: Mapping[str, object]) -> Ex
     if args.resume and not args.experiment:
         from raymx.results import run_folder
 
-        before = run_folder.experiment_of(args.resume)
+        before = run_folder.experiment_to_resume(args.resume)
         return loading.parse_experiment(before.to_dict(), before.directory, overrides)
     return loading.load_experiment(args.experiment or options.default_experiment(), overrides)
 

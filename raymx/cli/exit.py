@@ -8,6 +8,15 @@ from collections.abc import Callable
 from raymx.errors import RaymxError
 
 EXIT_OK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 130
+EXIT_SIGNAL = 128  # and the number of the signal, of one that ended everything
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends a command as Ctrl-C does, with an exit ``code`` of its own."""
+
+    def __init__(self, code: int = EXIT_INTERRUPTED) -> None:
+        super().__init__()
+        self.code = code
 
 
 def exit_code(work: Callable[[], int], interrupted: str = "") -> int:
@@ -19,6 +28,6 @@ def exit_code(work: Callable[[], int], interrupted: str = "") -> int:
     except RaymxError as error:
         print(f"raymx: error: {error}", file=sys.stderr)
         return EXIT_ERROR
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print(f"raymx: interrupted{interrupted}", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return error.code if isinstance(error, Interrupted) else EXIT_INTERRUPTED

@@ -34,7 +34,7 @@ def could_add(config: Mapping[str, Any], living: Sequence[NodeResources]) -> lis
 
     ``living`` are those that there are, the head among them; which type one is of is told by its size.
     """
-    room = config.get("max_workers", 0) - (len(living) - 1)
+    room = _room(config, living)
     sizes = [(node.cpu, node.gpu) for node in living]
     found: list[NodeResources] = []
     for name, cpu, gpu, most in _types(config):
@@ -43,6 +43,17 @@ def could_add(config: Mapping[str, Any], living: Sequence[NodeResources]) -> lis
         found += [NodeResources(f"{name} (to be started)", cpu, gpu)] * (most - there)
     largest = sorted(found, key=lambda node: (node.gpu, node.cpu), reverse=True)
     return largest[: max(0, room)]
+
+
+def could_add_unknown(config: Mapping[str, Any], living: Sequence[NodeResources]) -> list[str]:
+    """The types of those nodes that may still be started and whose size is written nowhere, a name for each. Pure.
+
+    That is no size of 0: of a list of hosts nothing is known before they join, nor of a cloud's type at first.
+    """
+    known = [(cpu, gpu) for _, cpu, gpu, _ in _types(config)]
+    there = sum((node.cpu, node.gpu) not in known for node in living[1:])
+    named = [name for name, kind in _unknown(config) for _ in range(int(kind.get("max_workers") or 0))]
+    return named[there:][: max(0, _room(config, living))]
 
 
 def joining(config: Mapping[str, Any], living: int) -> int:
@@ -56,10 +67,23 @@ def joining(config: Mapping[str, Any], living: int) -> int:
 def _types(config: Mapping[str, Any]) -> list[tuple[str, float, float, int]]:
     """(name, CPUs, GPUs, most) of the types of nodes whose size is written down."""
     return [
-        (name, float(have.get("CPU", 0)), float(have.get("GPU", 0)), int(kind.get("max_workers") or 0))
+        (name, float(have["CPU"]), float(have.get("GPU", 0)), int(kind.get("max_workers") or 0))
         for name, kind in _kinds(config).items()
-        if name != config.get("head_node_type") and (have := kind.get("resources") or {})
+        if name != config.get("head_node_type") and "CPU" in (have := kind.get("resources") or {})
     ]
+
+
+def _unknown(config: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    return [
+        (name, kind)
+        for name, kind in _kinds(config).items()
+        if name != config.get("head_node_type") and "CPU" not in (kind.get("resources") or {})
+    ]
+
+
+def _room(config: Mapping[str, Any], living: Sequence[NodeResources]) -> int:
+    """How many nodes more the cluster may have, of all types."""
+    return int(config.get("max_workers", 0)) - (len(living) - 1)
 
 
 def _kinds(config: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 DEATHS_IN_ONE_POSITION = 10  # so often may processes die with no checkpoint in between
+MEMORY_DEATHS_IN_ONE_POSITION = 2  # for lack of memory: the same needs as much again
 
-Kind = Literal["error", "stall", "process", "node"]
+Kind = Literal["error", "stall", "process", "memory", "node"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Failure:
     """What ended a generation.
 
     ``error`` was raised by the experiment's own code and ``stall`` is a loop that stood still: both count against
-    ``failures.max``. A ``process`` that died, or whose ``node`` did, is the cluster's doing and does not.
+    ``failures.max``. A ``process`` that died, or whose ``node`` did, is the cluster's doing and does not; nor does one
+    that was ended for lack of ``memory``, which is counted apart, since it will hardly get better.
     """
 
     kind: Kind
@@ -44,6 +46,7 @@ class History:
     errors: int = 0  # errors and stalls
     losses: int = 0  # processes and nodes
     deaths_here: int = 0  # processes that died since the last checkpoint
+    memory_here: int = 0  # those that were ended for lack of memory since then
     last: Failure | None = None
     repeated: bool = False  # the last failure is the one before it, once more
     trained: bool = False  # whether a step was ever done
@@ -55,6 +58,7 @@ class History:
             self.errors + own,
             self.losses + (not own),
             self.deaths_here + (failure.kind == "process"),
+            self.memory_here + (failure.kind == "memory"),
             failure,
             failure.kind == "error" and _same(self.last, failure),
             self.trained or trained,
@@ -67,7 +71,7 @@ class History:
 
     def saved(self) -> History:
         """Once a checkpoint was taken: what comes now is at another position."""
-        return replace(self, deaths_here=0, trained=True)
+        return replace(self, deaths_here=0, memory_here=0, trained=True)
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,11 @@ def _why_final(failure: Failure, history: History, max_failures: int) -> str:
         return f"it is failure {history.errors}, and failures.max is {max_failures}"
     if failure.kind == "process" and history.deaths_here > DEATHS_IN_ONE_POSITION:
         return f"processes died {history.deaths_here} times with no checkpoint in between"
+    if failure.kind == "memory" and history.memory_here > MEMORY_DEATHS_IN_ONE_POSITION:
+        return (
+            f"{history.memory_here} times with no checkpoint in between: lower training.global_batch_size or "
+            "data.cpus, have fewer workers on a node, or use nodes with more memory"
+        )
     return ""
 
 

@@ -9,10 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorUnavailableError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 
+from raymx.cluster.losses import lost
 from raymx.cluster.processes import Assignment
 from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
+from raymx.text.out_of_memory import lack_of_memory
 from raymx.training.channel import Event
 
 ANSWER_TIMEOUT_S = 300.0  # for a control call to a role: a checkpoint of a large net takes its time
@@ -95,6 +104,10 @@ class Generation:
             del self._asked[ranks[ref]]
         return warnings
 
+    def pids(self) -> dict[int, str]:
+        """The workers by their process ids, as far as they have told them."""
+        return {one["pid"]: f"worker {rank}" for rank, one in self.progress.items() if "pid" in one}
+
     def on_servers(self, method: str, *arguments: Any) -> list[Any]:
         """Call a control method of every server; ``arguments`` are lists with an item a server."""
         refs = [
@@ -134,19 +147,26 @@ class Generation:
 
 
 def value_of(ref: Any, who: str) -> Any:
-    """The ref's value; raises a role's own error, RoleLost when its process died, else KVStoreError."""
+    """The ref's value; raises a role's own error, RoleLost or OutOfMemory when its process died, else KVStoreError."""
     try:
         return ray.get(ref)
     except RayTaskError as error:
         raise error.cause if isinstance(error.cause, RaymxError) else KVStoreError(f"{who}: {error}") from None
-    except RayActorError as error:
+    except (RayActorError, OutOfMemoryError) as error:
+        if isinstance(error, OutOfMemoryError) or lack_of_memory(str(error)):
+            raise lost(who, str(error)) from None
         if error.actor_init_failed:
             raise KVStoreError(f"{who} cannot start: {_last_line(error)}") from None
-        raise RoleLost(f"{who} died: {_how_it_died(error)}") from None
+        raise _lost(RoleLost(f"{who} died: {_how_it_died(error)}"), who) from None
     except ObjectLostError:
-        raise RoleLost(f"{who}: what it gave was lost with its node") from None
+        raise _lost(RoleLost(f"{who}: what it gave was lost with its node"), who) from None
     except RayError as error:
-        raise RoleLost(f"{who}: {str(error).strip().splitlines()[0]}") from None
+        raise lost(who, str(error)) from None
+
+
+def _lost(error: RoleLost, who: str) -> RoleLost:
+    error.role = who
+    return error
 
 
 def _how_it_died(error: RayActorError) -> str:

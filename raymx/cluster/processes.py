@@ -70,7 +70,7 @@ class _Started:
 
     actor: Any
     reserves: bool
-    ready: Any  # ref: resolved once it has imported what it needs
+    ready: Any  # ref: resolved once it has imported what it needs, or has ended
 
     @property
     def is_ready(self) -> bool:
@@ -147,7 +147,18 @@ class Processes:
 
     def ready(self, assignment: Assignment) -> bool:
         """Whether the assignment's process has imported mxnet."""
-        return assignment in self._serving and self._serving[assignment].is_ready
+        return assignment in self._serving and self._serving[assignment].is_ready and not self.has_failed(assignment)
+
+    def has_failed(self, assignment: Assignment) -> bool:
+        """Whether the assignment's process ended before it was ready."""
+        process = self._serving.get(assignment)
+        if process is None or not process.is_ready:
+            return False
+        try:
+            ray.get(process.ready)
+        except RayError:
+            return True
+        return False
 
     # Standbys
 

@@ -44,6 +44,7 @@ class RoleGroup:
         self.generation: Generation | None = None
         self._assignments = Assignments(())
         self._number = 0
+        self.hosts: dict[str, str] = {}  # addresses by role, of the newest generation, also one that was never formed
         self._ports: list[int] = []  # of this generation's Unix sockets
 
     # Forming
@@ -63,7 +64,7 @@ class RoleGroup:
         Raises RoleLost when a process dies, KVStoreError when a role does not join in time, or a role's own error.
         Then none of the group's processes is left running, but standbys.
         """
-        self._check, self._assignments = check, assignments
+        self._check, self._assignments, self.hosts = check, assignments, {}
         try:
             self.processes.keep(assignments.all)
             self.processes.start(assignments.all)
@@ -106,6 +107,7 @@ class RoleGroup:
         hosts, given = self._hosts(), experiment.kvstore.env.model_dump()
         local = self._unix_sockets(experiment, list(hosts.values()))
         ports = iter(random.SystemRandom().sample(range(10**8, 2**31), len(assignments.all)))
+        self.hosts = {f"worker process {i}": hosts[assignment] for i, assignment in enumerate(assignments.workers)}
         root = hosts[self._assignments.scheduler]
         root_port = (
             next(ports) if local else generation.ask([scheduler.free_port.remote(root)], "the KVStore scheduler")[0]
@@ -136,6 +138,7 @@ class RoleGroup:
             for assignment, worker in zip(assignments.workers, generation.workers, strict=True)
         ]
         self._ranks(joins, generation)
+        self.hosts |= {f"worker {rank}": hosts[assignment] for rank, assignment in generation.assignments.items()}
         generation.failures = {
             server.wait_failure.remote(): f"server {i}" for i, server in enumerate(generation.servers)
         }

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from ray.util.placement_group import PlacementGroup
 
+from raymx.cluster.node_policy import NodeDeaths
 from raymx.cluster.nodes import Condition, Nodes, bundle_nodes, condition
 from raymx.cluster.placement import Plan
 from raymx.cluster.processes import Assignment, Assignments, assignments, slot_assignment
@@ -48,7 +49,7 @@ class RoleManager:
         """``own`` is the trial's placement group: room for the fewest workers."""
         self.group = RoleGroup()
         self._own, self._slots, self._used = own, Slots("", {}, 0), list[PlacementGroup]()
-        self._nodes = Nodes.now()
+        self._nodes, self._deaths = Nodes.now(), NodeDeaths()
         self._formed_at = self._observed_at = self._standbys_at = self._lost_since = 0.0
 
     def configure(self, name: str, experiment: ExperimentConfig, gpus: float, plan: Plan, code: str = "") -> None:
@@ -80,7 +81,7 @@ class RoleManager:
         slots, own = self._slots.conditions(self._nodes), _own_condition(self._own, self._nodes)
         free = self._free(slots)
         if running:  # only those whose process is ready, so that nobody waits for it
-            free = [slot for slot in free if self._is_ready(slot)]
+            free = [slot for slot in free if self.group.processes.ready(slot_assignment(slot))]
         status = Status(
             workers=len(running.workers) if running else 0,
             own_bundles=own,
@@ -116,11 +117,10 @@ class RoleManager:
         return now - self._lost_since if own == "lost" else 0.0
 
     def _free(self, slots: Mapping[PlacementGroup, Condition]) -> list[PlacementGroup]:
-        """Slots that could be taken."""
-        return [slot for slot, found in slots.items() if found == "ready" and slot not in self._used]
-
-    def _is_ready(self, slot: PlacementGroup) -> bool:
-        return self.group.processes.ready(slot_assignment(slot))
+        """Slots that could be taken: on nodes that were not left out."""
+        ready = [slot for slot, found in slots.items() if found == "ready" and slot not in self._used]
+        left_out = _left_out(self._deaths, self._own, self._nodes)
+        return [slot for slot in ready if not left_out or _addresses(slot, self._nodes).isdisjoint(left_out)]
 
     @property
     def _taken(self) -> Assignments:
@@ -129,10 +129,19 @@ class RoleManager:
 
     # Acts
 
+    def note_death(self, error: RoleLost) -> list[str]:
+        """Count a death against its node; what to tell the user when that is left out from now on."""
+        nodes, now = error.nodes or tuple(filter(None, [self.group.hosts.get(error.role)])), time.monotonic()
+        for node in nodes:
+            self._deaths = self._deaths.after(node, now)
+        left_out = _left_out(self._deaths, self._own, self._nodes)
+        return [self._deaths.in_words(node, now) for node in nodes if node in left_out]
+
     def tend_slots(self, observed: Observation, decision: Decision) -> None:
         """Ask for slots that are missing, or give those back that no worker is in; start a process in each free one."""
         give_back = observed.status.others_wait or decision.release
         if self.group.generation and not give_back:
+            self._drop_failed(observed.slots)
             self.group.processes.start([slot_assignment(slot) for slot in self._free(observed.slots)], ahead=True)
         unused = [
             slot
@@ -143,6 +152,14 @@ class RoleManager:
         self._slots.release(unused)
         if not give_back:
             self._slots.request()
+
+    def _drop_failed(self, slots: Mapping[PlacementGroup, Condition]) -> None:
+        """Processes that were started ahead and did not come up cost no generation: their nodes are left out again."""
+        processes = self.group.processes
+        for slot in [slot for slot in self._free(slots) if processes.has_failed(slot_assignment(slot))]:
+            processes.drop([slot_assignment(slot)])
+            for node in _addresses(slot, self._nodes):
+                self._deaths = self._deaths.after(node, time.monotonic())
 
     def wait_for_slots(self) -> None:
         """Give slots a moment to be placed, so that a run that has room for all does not begin with few."""
@@ -157,7 +174,7 @@ class RoleManager:
         """
         self.group.dissolve()
         slots = self._slots.conditions(self._nodes)
-        free = sorted(self._free(slots), key=lambda slot: not self._is_ready(slot))
+        free = sorted(self._free(slots), key=lambda slot: not self.group.processes.ready(slot_assignment(slot)))
         ready = [slot for slot in self._used if slots.get(slot) == "ready"] + free
         used = ready[: workers - self._experiment.resources.min_workers]
         left = [slot for slot in self._used if slot not in used]
@@ -181,7 +198,10 @@ class RoleManager:
             used = _nodes_of(chosen)
             alive = Nodes.now(used).addresses
             if any(node not in alive for node in used):
-                raise RoleLost("a node died while the KVStore generation was formed")
+                lost = RoleLost("a node died while the KVStore generation was formed")
+                known = self._nodes.addresses
+                lost.nodes = tuple(sorted({known[node] for node in used if node in known and node not in alive}))
+                raise lost
 
     def add_standbys(self) -> None:
         """Have a standby for every role, where that is wanted: a process at a time, and none in the way of a start."""
@@ -210,6 +230,17 @@ class RoleManager:
 def _own_condition(own: PlacementGroup, nodes: Nodes) -> Literal["ready", "lost", "draining"]:
     found = condition(own, nodes)
     return "lost" if found == "pending" else found
+
+
+def _addresses(group: PlacementGroup, nodes: Nodes) -> set[str]:
+    """Of the nodes that its bundles are on."""
+    return {nodes.addresses[node] for node in bundle_nodes(group) if node in nodes.addresses}
+
+
+def _left_out(deaths: NodeDeaths, own: PlacementGroup, nodes: Nodes) -> set[str]:
+    """Addresses of nodes on which processes died again and again; a run cannot leave those of its own bundles."""
+    found = set(deaths.left_out(time.monotonic()))
+    return found - _addresses(own, nodes) if found else found
 
 
 def _nodes_of(chosen: Assignments) -> list[str]:

@@ -23,7 +23,8 @@ import ray
 from ray.exceptions import RayError
 
 from raymx.cluster import cores, stacks
-from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
+from raymx.cluster.losses import lost_with_stream
+from raymx.errors import KVStoreError, RaymxError, TrainingError
 from raymx.experiment.user_code import as_written, code_folder, folder_here, use_code
 from raymx.kvstore import native
 from raymx.kvstore.env import socket_path
@@ -220,7 +221,8 @@ class Worker:
             error.args = (as_written(str(error), self._directory),)
             raise
         except RayError as error:  # of the data stream: what it read was lost with its process or node
-            raise RoleLost(f"worker {task.rank} of {task.num_workers}: {type(error).__name__}: {error}") from None
+            who = f"worker {task.rank} of {task.num_workers}"
+            raise lost_with_stream(who, type(error).__name__, str(error)) from None
         except BaseException as error:
             failed = _user_error(f"worker {task.rank} of {task.num_workers}", error, self._directory)
             failed.position = self._context.position if self._context else None

@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from raymx.cli import machine
 from raymx.data.recordio.index import index_path, write_index
 from raymx.data.recordio.record_set import RecordSet
 from raymx.data.recordio.scan import scan
@@ -46,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     look.add_argument(
         "--workers",
         type=_count,
-        default=len(os.sched_getaffinity(0)),
+        default=machine.cores(),
         metavar="N",
         help="processes that share the records of a large file (default: %(default)s, the CPUs)",
     )

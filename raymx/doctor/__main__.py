@@ -12,6 +12,8 @@ from pathlib import Path
 from raymx import __version__
 
 try:
+    from raymx.cli.address import refusal
+    from raymx.cli.ray_start import start_problems, temp_folder
     from raymx.doctor import facts, findings, needs, storage_trial
     from raymx.doctor.findings import Finding
     from raymx.doctor.node_checks import INSTALL, check_node, check_storage, not_installed
@@ -61,7 +63,11 @@ def _diagnose(args: argparse.Namespace) -> int:
 
 def _this_machine(storage_path: str | None) -> list[Finding]:
     here, wanted = _here(), needs.installed()
-    found = [*([] if wanted else [not_installed()]), *check_node(here, wanted)]
+    found = [
+        *([] if wanted else [not_installed()]),
+        *check_node(here, wanted),
+        *(Finding("problem", "Ray's start", told, fix) for told, fix in start_problems()),
+    ]
     try:
         from raymx.results.run_folder import storage_path as absolute
     except ImportError:  # of what is missing, which has been said
@@ -72,6 +78,9 @@ def _this_machine(storage_path: str | None) -> list[Finding]:
 
 
 def _cluster(address: str, storage_path: str | None) -> list[Finding]:
+    if problem := refusal(address):
+        told, _, fix = problem.partition("; ")
+        return [*check_node(_here(), needs.installed()), Finding("problem", "cluster", told, fix)]
     try:
         from raymx.doctor import cluster, cluster_checks
         from raymx.results.run_folder import storage_path as absolute
@@ -88,7 +97,7 @@ def _cluster(address: str, storage_path: str | None) -> list[Finding]:
 
 
 def _here() -> facts.NodeFacts:
-    return facts.collect(_child(), os.environ.get("RAY_TMPDIR") or "/tmp/ray")
+    return facts.collect(_child(), temp_folder())
 
 
 def _child() -> str:

@@ -9,9 +9,14 @@ import os
 import socket
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from raymx import _ray
+from raymx.cli import machine
+from raymx.cli.address import refusal
+from raymx.cli.ray_start import start_problems, temp_folder, whose
+from raymx.driver import last_resort
 from raymx.driver.planning import needed_cpus, soft_limit
 from raymx.errors import PlacementError
 from raymx.experiment.loading import ExperimentConfig
@@ -29,12 +34,14 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
 
     To a cluster the experiment's folder travels as Ray's working directory, unless ``ship`` is false.
     """
+    address = cluster_address(address)
+    if address and (problem := refusal(address)):
+        raise PlacementError(problem)
     set_environment()
     import ray
 
     if not verbose:
         quieten()
-    address = cluster_address(address)
     common: dict[str, Any] = {
         "logging_level": logging.INFO if verbose else logging.ERROR,
         "log_to_driver": verbose,
@@ -49,22 +56,51 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise PlacementError(
                 f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
-                f"{str(error).strip().splitlines()[0]}; {_advice(str(error), experiment)}"
+                f"{str(error).strip().splitlines()[0]}; {_advice(address, str(error), experiment)}"
             ) from None
         return ""
-    needed, cores = needed_cpus(experiment), len(os.sched_getaffinity(0))
+    needed, cores = needed_cpus(experiment), machine.cores()
     cpus = max(needed, cores)
     for name, value in soft_limit(cpus).items():
         os.environ.setdefault(name, value)
+    check_start()
+    last_resort.mark()
     import_ahead()
-    ray.init("local", num_cpus=cpus, include_dashboard=False, **common)
+    start(lambda: ray.init("local", num_cpus=cpus, include_dashboard=False, **common), ray.shutdown)
     return (
         f"started Ray on this machine with {cpus} logical CPUs: the plan needs {needed}, the machine has "
         f"{count(cores, 'core')}"
     )
 
 
-def _advice(error: str, experiment: ExperimentConfig) -> str:
+def check_start() -> None:
+    """Raise PlacementError for what would keep Ray from starting here; it would end in a traceback of Ray's."""
+    for told, fix in start_problems():
+        raise PlacementError(f"Ray cannot be started on this machine: {told}; {fix}")
+
+
+def start(init: Callable[[], object], shutdown: Callable[[], object]) -> None:
+    """Start Ray, and once more where that fails: on a busy machine its processes may be late.
+
+    Raises PlacementError with Ray's reason, in one line; then nothing is left of it.
+    """
+    for tries_left in (1, 0):
+        try:
+            init()
+            return
+        except Exception as error:  # of many kinds
+            shutdown()
+            if not tries_left:
+                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                raise PlacementError(
+                    f"Ray could not be started on this machine, tried twice: {reason}; is the machine very busy, or "
+                    f"out of memory or disk? Ray's own words are in {temp_folder()}/session_latest/logs"
+                ) from None
+
+
+def _advice(address: str, error: str, experiment: ExperimentConfig) -> str:
+    if address == "auto" and (told := whose(_ray.head_file())):
+        return told
     if "working_dir" in error or "Package size" in error:
         return (
             f"the experiment's folder {experiment.directory} travels to the cluster and may hold 512 MiB: move "

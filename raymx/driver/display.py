@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
@@ -39,17 +40,19 @@ class Display:
         self._epochs = 0
 
     def say(self, text: str) -> None:
-        """A line that stays."""
-        if self._live:
-            self._live.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
-        else:
-            self._stream.write(f"{text}\n")
-            self._stream.flush()
+        """A line that stays; nobody sees it where the terminal was closed, and the run saves and ends all the same."""
+        with contextlib.suppress(OSError):
+            if self._live:
+                self._live.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+            else:
+                self._stream.write(f"{text}\n")
+                self._stream.flush()
 
     def close(self) -> None:
         """Nothing more will be shown."""
         if self._live:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
             self._live = None
 
     def head(self, prepared: RunPlan, started: str) -> None:
@@ -97,7 +100,11 @@ class Display:
         best = summary["best"]
         self.say(
             f"{summary['state']} after {summary['wall_s']:.0f} s"
-            + (f": best {best['metric']} {best['value']:.4f} in epoch {best['epoch']:g}" if best else "")
+            + (
+                f": best {best['metric']} {best['value']:.4f} in epoch {best['epoch']:g}{_last(summary)}"
+                if best
+                else ""
+            )
         )
         self.say(f"results     {path}")
         if summary["parameters"]:
@@ -113,6 +120,13 @@ class Display:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
         self._live.update(shown, refresh=True)
+
+
+def _last(summary: Mapping[str, Any]) -> str:
+    """The last value of the metric, where it is not the best."""
+    value = summary["final"].get(summary["best"]["metric"])
+    is_other = isinstance(value, float) and not math.isnan(value) and value != summary["best"]["value"]
+    return f", last {value:.4f}" if is_other else ""
 
 
 def live_line(progress: Mapping[str, Any], epochs: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from raymx.cluster import placement
 from raymx.driver.connection import cluster_address, connect
-from raymx.driver.planning import cpus_here, free_now, nodes_to_plan_with, prepare_here
+from raymx.driver.planning import cpus_here, free_now, prepare_here, prepare_on, room_now
 from raymx.experiment import loading, rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore import schedule
@@ -23,15 +23,18 @@ def dry_run(experiment: ExperimentConfig, address: str | None) -> Iterator[str]:
     nodes = None
     if cluster_address(address):
         connect(experiment, address, verbose=False, ship=False)
-        nodes, more, _ = nodes_to_plan_with(experiment)
-        nodes = [*nodes, *more]
-        prepared = sweep_plan.prepare(experiment, nodes, [*free_now(), *more])
+        room = room_now(experiment)
+        nodes = room.known
+        prepared = prepare_on(experiment, room, free_now())
     else:
         prepared = prepare_here(experiment, cpus_here(experiment))
     if experiment.sweep.space:
         yield sweep_plan.describe(prepared)
     plan = placement.with_spare(prepared.plan, prepared.spare_cpus)
     yield placement.describe(prepared.base, plan, nodes, trials=prepared.at_once)
+    if nodes is not None and room.unknown and not placement.fits(plan, nodes):
+        kinds = ", ".join(dict.fromkeys(room.unknown))
+        yield f"Nodes of {kinds} may hold it: their size is not known before they join."
     if not experiment.sweep.space:
         yield rate(prepared.base)
         yield from (f"note: {note}" for note in rules.notes(prepared.base))

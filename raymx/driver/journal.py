@@ -170,7 +170,7 @@ class Journal(Display):
             str(progress.get("phase", "")) if running else "",
             standing.epoch,
             record.experiment.training.epochs,
-            standing.samples_per_sec,
+            standing.speed,
             math.nan if loss is None else loss,
             standing.best,
             standing.flag,

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from raymx.results import run_folder
-from raymx.results.rows import CHANCE, SLOW_TWIN, diverged
+from raymx.results.rows import CHANCE, SLOW_TWIN, diverged, steady
 from raymx.sweep.axis import in_words
 from raymx.sweep.plan import RunPlan
 from raymx.sweep.trial_records import TrialRecord
@@ -17,7 +17,7 @@ from raymx.text.words import duration
 
 MOST_ROWS = 16
 _OBJECTIVE = "objective"  # in its place stands the metric
-_HEADS = ("trial", "settings", "state", "epoch", "samples/s", _OBJECTIVE, "left")
+_HEADS = ("trial", "settings", "state", "epoch", "samples/s", _OBJECTIVE, "last", "left")
 FIRST_NUMBER = 3  # of the columns
 
 
@@ -27,9 +27,16 @@ class TrialStanding:
 
     record: TrialRecord
     epoch: float = 0.0
-    samples_per_sec: float = math.nan
+    now_samples_per_sec: float = math.nan  # before the first report
+    reported: dict[float, float] = field(default_factory=dict)  # samples/s by epoch, the newest of each
     best: float = math.nan
+    last: float = math.nan
     flag: str = ""
+
+    @property
+    def speed(self) -> float:
+        """Samples a second, as the report has it once there are reports."""
+        return steady(list(self.reported.values())) if self.reported else self.now_samples_per_sec
 
     def cells(self, left_s: float) -> tuple[str, ...]:
         record = self.record
@@ -40,8 +47,9 @@ class TrialStanding:
             in_words(record.axes) + (f" #{record.repeat + 1}" if record.repeat else ""),
             record.state + (f": {self.flag}" if self.flag else ""),
             f"{self.epoch:.3g}/{epochs}",
-            _number(self.samples_per_sec, ",.0f"),
+            _number(self.speed, ",.0f"),
             _number(self.best, ".4f"),
+            _number(self.last, ".4f"),
             duration(left_s) if running else "",
         )
 
@@ -65,14 +73,17 @@ class Leaderboard:
         standing = self.standings.get(trial_id)
         if standing and progress.get("steps"):
             standing.epoch = progress["epoch"] + progress["step"] / progress["steps"]
-            standing.samples_per_sec = progress.get("samples_per_sec") or standing.samples_per_sec
+            standing.now_samples_per_sec = progress.get("samples_per_sec") or standing.now_samples_per_sec
 
     def row(self, row: Mapping[str, Any]) -> None:
         standing = self.standings[row["trial_id"]]
         standing.epoch = row.get("epoch", standing.epoch)
-        standing.samples_per_sec = row.get("samples_per_sec", standing.samples_per_sec)
-        value = row.get(self.metric, math.nan)
+        speed, value = row.get("samples_per_sec", math.nan), row.get(self.metric, math.nan)
+        if math.isfinite(speed):
+            standing.reported.pop(standing.epoch, None)  # an epoch that was trained again comes last
+            standing.reported[standing.epoch] = speed
         if not math.isnan(value):
+            standing.last = value
             standing.best = (
                 value if math.isnan(standing.best) else self.sign * max(self.sign * value, self.sign * standing.best)
             )
@@ -80,13 +91,11 @@ class Leaderboard:
 
     def _slow(self, standing: TrialStanding) -> str:
         twins = [
-            other.samples_per_sec
+            other.speed
             for other in self.standings.values()
-            if other.record.cell == standing.record.cell
-            and other is not standing
-            and not math.isnan(other.samples_per_sec)
+            if other.record.cell == standing.record.cell and other is not standing and other.reported
         ]
-        return "slower than its twins" if twins and standing.samples_per_sec < SLOW_TWIN * median(twins) else ""
+        return "slower than its twins" if twins and standing.speed < SLOW_TWIN * median(twins) else ""
 
     def _flag(self, row: Mapping[str, Any]) -> str:
         if diverged(row):
@@ -132,7 +141,7 @@ class Leaderboard:
     @property
     def heads(self) -> tuple[str, ...]:
         """Of the columns."""
-        return tuple(self.metric if head == _OBJECTIVE else head for head in _HEADS)
+        return tuple(f"best {self.metric}" if head == _OBJECTIVE else head for head in _HEADS)
 
     def cells(self, now: float) -> list[tuple[str, ...]]:
         """Of each trial that is shown, a text for each of ``heads``."""

@@ -12,20 +12,22 @@ import threading
 import time
 from typing import Any
 
-import ray
 from ray import cloudpickle
-from ray.tune import Callback
+from ray.exceptions import RayActorError
 
 from raymx.cluster.slots import remove_slots
+from raymx.cluster.waiting import own_wait
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
 from raymx.driver.messages import Messages
+from raymx.driver.progress_csv import ProgressCsv
 from raymx.driver.restarts import Restarts
 from raymx.driver.stopper import Stopper
 from raymx.results import run_folder
 from raymx.sweep.listener import Listener, listen
 from raymx.sweep.plan import Cell
 from raymx.sweep.trial_records import State, TrialRecords
+from raymx.text.out_of_memory import lack_of_memory
 from raymx.trial.mailbox import Mailbox
 
 EVERY_S = 0.25
@@ -70,13 +72,20 @@ class Monitor(Listener):
     # The thread
 
     def _run(self) -> None:
-        began = time.monotonic()
+        self._look_for_room_at = time.monotonic() + ROOM_S
         while not self._left.wait(EVERY_S):
-            if not self._begun and time.monotonic() - began > ROOM_S:
-                self._display.warnings([f"waiting for room in the cluster: {self._needs}; free now: {free()}"], "note")
-                began = math.inf
             with contextlib.suppress(Exception):  # a step that failed is tried again
+                self._tell_what_it_waits_for()
                 self._step()
+
+    def _tell_what_it_waits_for(self) -> None:
+        """Once, when no trial has its place yet since there is no room for it; a process that is slow to start has."""
+        if self._begun or time.monotonic() < self._look_for_room_at:
+            return
+        self._look_for_room_at = time.monotonic() + ROOM_S
+        if held := own_wait():
+            self._display.warnings([f"waiting for room in the cluster: {self._needs}; {held}"], "note")
+            self._look_for_room_at = math.inf
 
     def _step(self) -> None:
         if problem := self._trials.take_problem():
@@ -108,11 +117,15 @@ class Monitor(Listener):
 
     def on_recover(self, trial: Any) -> None:
         """The trial's process or its place was lost, and Tune starts it again; not for ever at one place."""
+        self._restarts.know([trial])
         remove_slots(self._mailbox.name_of(trial.trial_id))
         progress = self._mailbox.read(trial.trial_id)
-        self._restarts.lost(trial.trial_id, progress.get("saved") or [0, 0])
-        if progress.get("phase") != "leaving":
-            self._display.note(trial.trial_id, "the trial's process was lost: starting it again")
+        short = lack_of_memory(_last_failure(trial))
+        self._restarts.lost(trial.trial_id, progress.get("saved") or [0, 0], lack_of_memory=bool(short))
+        if _cannot_start(trial):  # the process is well: what it raised when it began it will raise again
+            self._restarts.give_up(trial.trial_id)
+        elif progress.get("phase") != "leaving":
+            self._display.note(trial.trial_id, f"the trial's process was {short or 'lost'}: starting it again")
 
     def on_error(self, trial: Any) -> None:
         """The trial has failed for good."""
@@ -126,8 +139,14 @@ class Monitor(Listener):
         ended = (trial.last_result or {}).get("done") and trial.trial_id not in self._stopped
         self._over(trial.trial_id, "finished" if ended else "stopped")
 
-    def on_pauses(self, trials: list[Any]) -> None:
-        """Look which trials the trial scheduler has paused."""
+    def on_step_end(self, trials: list[Any]) -> None:
+        """Tune's loop is between two steps."""
+        self._restarts.know(trials)
+        self._look_for_pauses(trials)
+        self._stopper.between_steps()
+
+    def _look_for_pauses(self, trials: list[Any]) -> None:
+        """Which trials the trial scheduler has paused."""
         for trial in trials:
             record = self._trials.records.get(trial.trial_id)
             if record and trial.status == trial.PAUSED and record.state == "running":
@@ -161,8 +180,25 @@ class Monitor(Listener):
         self._display.warnings([text])
 
 
+def _last_failure(trial: Any) -> str:
+    """What a trial has just failed with, as text: Tune adds each failure to one file."""
+    try:
+        with open(trial.error_file) as file:
+            return file.read().rpartition("Failure # ")[2]
+    except (OSError, TypeError):  # none was written
+        return ""
+
+
+def _cannot_start(trial: Any) -> bool:
+    """Whether the trial's process raised an error when it began."""
+    error = _error_of(trial)
+    return isinstance(error, RayActorError) and bool(error.actor_init_failed)
+
+
 def _error_of(trial: Any) -> Any:
     """What a trial has just failed with. Tune's own way to it looks in the storage, where it is not yet."""
+    if lack_of_memory(text := _last_failure(trial)):  # Tune pickles no such error, and an older one may lie there
+        return text
     try:
         with open(trial.pickled_error_file, "rb") as file:
             return cloudpickle.load(file)
@@ -170,14 +206,11 @@ def _error_of(trial: Any) -> Any:
         return trial.get_error()
 
 
-def free() -> str:
-    """What of the cluster nobody has reserved."""
-    resources = ray.available_resources()
-    return ", ".join(f"{resources.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
+class TuneHooks(ProgressCsv):
+    """Tune's events, passed on to this process's watch. It has no state, since Tune saves it with the run.
 
-
-class TuneHooks(Callback):
-    """Tune's events, passed on to this process's watch. It has no state, since Tune saves it with the run."""
+    It writes progress.csv too, so that runs that began before it did are resumed with it.
+    """
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if Monitor.current:
@@ -197,11 +230,12 @@ class TuneHooks(Callback):
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if Monitor.current:
-            Monitor.current.on_pauses(trials)
+            Monitor.current.on_step_end(trials)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
+        self.log_trial_result(iteration, trial, result)
         if Monitor.current:
             Monitor.current.on_row(result)
 

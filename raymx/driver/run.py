@@ -7,23 +7,27 @@ import errno
 import os
 import sys
 import time
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NoReturn
 
 from raymx import _ray, storage
-from raymx.cli.exit import EXIT_INTERRUPTED, EXIT_OK
+from raymx.cli.exit import EXIT_OK
 from raymx.cluster import placement
-from raymx.driver import old_runs
+from raymx.driver import last_resort, old_runs, tune_files
 from raymx.driver.connection import connect
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
-from raymx.driver.planning import free_now, nodes_to_plan_with
+from raymx.driver.last_resort import LastResort
+from raymx.driver.planning import free_now, prepare_on, restart_advice, room_now
 from raymx.driver.sweep_display import SweepDisplay
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
 from raymx.experiment import code_copy, loading, source_files
 from raymx.experiment.loading import ExperimentConfig
 from raymx.results import run_folder
 from raymx.results import summary as summaries
-from raymx.sweep import plan as sweep_plan
+from raymx.storage import location
 from raymx.sweep.plan import RunPlan
 from raymx.sweep.trial_records import TrialRecords
 from raymx.text.words import count
@@ -75,32 +79,15 @@ class Driver:
             started = connect(self.experiment, self._address, verbose=self._verbose, ship=not self._run_id)
             import ray
 
+            gcs = str(ray.get_runtime_context().gcs_address)
+            end = partial(self._end, folder)
             try:
-                if self._run_id:
-                    self._write_for_watchers(self._run_id, folder)
-                prepared = self._prepared()
-                self._display.head(prepared, started)
-                if self._grows:
-                    self._display.warnings(
-                        [
-                            "the cluster's nodes cannot hold it, so its autoscaler starts more: "
-                            + placement.needs(prepared.plan)
-                        ],
-                        "note",
-                    )
-                trials = TrialRecords(self._storage_path, folder, prepared, self._keep_code(folder))
-                from raymx.driver.monitor import Monitor
-
-                try:
-                    with Monitor(folder, self._display, interrupt, trials, placement.needs(prepared.plan)):
-                        grid = self._fit(folder, prepared, trials)
-                finally:
-                    trials.interrupted()
-                if not len(grid):  # Ctrl-C before Tune had a trial
-                    return EXIT_INTERRUPTED
-                if self.experiment.sweep.space:
-                    return self._close_sweep(grid, folder, began, interrupt.requested, prepared.trials)
-                return self._close(grid[0], folder, began, interrupt)
+                with LastResort(partial(last_resort.answers, gcs), end):
+                    return self._run(folder, began, started, interrupt)
+            except Exception:
+                if interrupt.requested and not last_resort.answers(gcs):  # else it has a reason of its own
+                    end(interrupt.number)
+                raise
             finally:
                 self._display.close()
                 ray.shutdown()
@@ -125,6 +112,37 @@ class Driver:
             storage.write_files(path, {code_copy.CODE: code})
         return code_copy.version(code)
 
+    def _end(self, folder: str, number: int) -> NoReturn:
+        last_resort.end_all(number, f"{self._display.resume_with} {os.path.join(self._storage_path, folder)}")
+
+    def _run(self, folder: str, began: float, started: str, interrupt: Interrupt) -> int:
+        """The same, connected to Ray."""
+        if self._run_id:
+            self._write_for_watchers(self._run_id, folder)
+        prepared = self._prepared()
+        self._display.head(prepared, started)
+        if self._grows:
+            self._display.warnings(
+                [
+                    "the cluster's nodes cannot hold it, so its autoscaler starts more: "
+                    + placement.needs(prepared.plan)
+                ],
+                "note",
+            )
+        trials = TrialRecords(self._storage_path, folder, prepared, self._keep_code(folder))
+        from raymx.driver.monitor import Monitor
+
+        try:
+            with Monitor(folder, self._display, interrupt, trials, placement.needs(prepared.plan)):
+                grid = self._fit(folder, prepared, trials)
+        finally:
+            trials.interrupted()
+        if not len(grid):  # Ctrl-C before Tune had a trial
+            return interrupt.code
+        if self.experiment.sweep.space:
+            return self._close_sweep(grid, folder, began, interrupt, prepared.trials)
+        return self._close(grid[0], folder, began, interrupt)
+
     def _write_for_watchers(self, run_id: str, folder: str) -> None:
         """From now on what is displayed is also written where clients of the cluster can read it."""
         from raymx.driver.journal import Journal
@@ -135,17 +153,23 @@ class Driver:
     def _prepared(self) -> RunPlan:
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         while True:
-            nodes, more, joining = nodes_to_plan_with(self.experiment)
+            room = room_now(self.experiment)
+            waits = room.joining > 0 and time.monotonic() < deadline  # then more is known
             try:
-                prepared = sweep_plan.prepare(self.experiment, [*nodes, *more], [*free_now(), *more])
+                prepared = prepare_on(self.experiment, replace(room, unknown=()) if waits else room, free_now())
                 break
-            except (PlacementError, ExperimentError):
-                if not joining or time.monotonic() > deadline:
+            except (PlacementError, ExperimentError) as error:
+                if not waits:
+                    if isinstance(error, PlacementError) and (advice := restart_advice(room, self.experiment)):
+                        raise PlacementError(f"{error}\n{advice}") from None
                     raise
-            self._display.warnings([f"waiting for {count(joining, 'node')} of the cluster to join it"], "note")
+            self._display.warnings([f"waiting for {count(room.joining, 'node')} of the cluster to join it"], "note")
             time.sleep(JOIN_LOOK_S)
-        self._gpus = int(sum(node.gpu for node in (*nodes, *more)))
+        nodes = room.nodes
+        self._gpus = max(int(sum(node.gpu for node in room.known)), int(placement.size(prepared.plan)[0]))
         self._grows = not placement.fits(prepared.plan, nodes)
+        if self._grows and not placement.fits(prepared.plan, room.known):
+            self._display.warnings([_hopes(room.unknown)], "note")
         if len(nodes) > 1 and "://" not in self._storage_path:
             self._display.warnings(
                 [
@@ -182,7 +206,7 @@ class Driver:
             if self._run_id:
                 source_files.keep_source(self.experiment.directory, os.path.join(self._storage_path, folder))
             trials.write_sweep()
-            announce(self.experiment.sweep.priority)
+            announce(self.experiment.sweep.priority, folder)
             with contextlib.nullcontext() if self._resume is None else old_runs.importable():
                 return self._tuner(folder, prepared).fit()
         except RaymxError:
@@ -194,25 +218,42 @@ class Driver:
             ) from error
 
     def _tuner(self, folder: str, prepared: RunPlan) -> Any:
+        """Tune's, of a new run or of one that is resumed: from its own files, as far as they are whole."""
+        path = os.path.join(self._storage_path, folder)
+        if self._resume is None:
+            return self._new_tuner(folder, prepared)
+        found = tune_files.look(location(path))
+        self._display.warnings(found.warnings)
+        if found.has_tuner and found.is_begun:
+            return self._restored_tuner(path, folder, prepared)
+        made = self._new_tuner(folder, prepared)  # which writes tuner.pkl
+        return self._restored_tuner(path, folder, prepared) if found.is_begun else made
+
+    def _restored_tuner(self, path: str, folder: str, prepared: RunPlan) -> Any:
+        from ray import tune
+
+        from raymx.sweep import tuning
+        from raymx.trial.trainable import Trial
+
+        return tune.Tuner.restore(
+            path,
+            Trial,
+            resume_unfinished=True,
+            resume_errored=self._retry,
+            param_space=tuning.param_space(prepared, folder, gpus_available=self._gpus, code=self._modules),
+        )
+
+    def _new_tuner(self, folder: str, prepared: RunPlan) -> Any:
         from ray import tune
 
         from raymx.driver.monitor import TuneHooks
         from raymx.sweep import tuning
         from raymx.trial.trainable import Trial
 
-        space = tuning.param_space(prepared, folder, gpus_available=self._gpus, code=self._modules)
-        if self._resume is not None:
-            return tune.Tuner.restore(
-                os.path.join(self._storage_path, folder),
-                Trial,
-                resume_unfinished=True,
-                resume_errored=self._retry,
-                param_space=space,
-            )
         metric, mode = run_folder.best_metric(self.experiment)
         return tune.Tuner(
             Trial,
-            param_space=space,
+            param_space=tuning.param_space(prepared, folder, gpus_available=self._gpus, code=self._modules),
             tune_config=tuning.tune_config(prepared, metric, mode),
             run_config=tune.RunConfig(
                 name=folder,
@@ -233,15 +274,15 @@ class Driver:
         summary = summaries.summary(self.experiment, result, state, error, began)
         error = self._summarize(summary, folder) or error
         self._display.end(summary, os.path.join(self._storage_path, folder))
-        return self._code(interrupted, error)
+        return self._code(interrupt if interrupted else None, error)
 
-    def _close_sweep(self, grid: Any, folder: str, began: float, interrupted: bool, planned: int) -> int:
+    def _close_sweep(self, grid: Any, folder: str, began: float, interrupt: Interrupt, planned: int) -> int:
         """Make the report, say what it found, and write the summary."""
         from raymx import report
 
         path = os.path.join(self._storage_path, folder)
         failed = [result for result in grid if result.error is not None]
-        unfinished = interrupted and (
+        unfinished = interrupt.requested and (
             len(grid) < planned or any(not (one.metrics or {}).get("done") for one in grid if not one.error)
         )
         error: RaymxError | None = (
@@ -261,7 +302,7 @@ class Driver:
         except Exception as unmade:  # hours of training are not to end in a traceback
             error = error or RaymxError(f"the report could not be made: {unmade}; try  python -m raymx.report {path}")
         self._display.end(summary, path)
-        return self._code(unfinished, error)
+        return self._code(interrupt if unfinished else None, error)
 
     def _summarize(self, summary: dict[str, Any], folder: str) -> RaymxError | None:
         """Write the summary; why it could not be written."""
@@ -272,9 +313,17 @@ class Driver:
         return None
 
     @staticmethod
-    def _code(interrupted: bool, error: RaymxError | None) -> int:
-        if interrupted:
-            return EXIT_INTERRUPTED
+    def _code(interrupt: Interrupt | None, error: RaymxError | None) -> int:
+        if interrupt:
+            return interrupt.code
         if error:
             raise error
         return EXIT_OK
+
+
+def _hopes(types: Sequence[str]) -> str:
+    """What a run waits for that no node of known size can hold."""
+    return (
+        f"no node of known size can hold it; it waits for those of {', '.join(dict.fromkeys(types))}, whose resources "
+        "the cluster's configuration does not give (available_node_types.TYPE.resources)"
+    )

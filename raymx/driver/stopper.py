@@ -4,11 +4,13 @@ Tune saves a trial only between its steps and, on Ctrl-C, kills a step that last
 Ctrl-C asks the trials, through the mailbox, to stop at their next step; once those checkpoints are registered, Tune is
 told to end with the signal that it keeps for that, SIGUSR1, and leaves the trials unfinished for ``--resume``. A second
 Ctrl-C ends the run at once.
+
+The signal is raised in Tune's own thread, between two steps of its loop: there it takes no more results. A trial that
+was told so any earlier would give Tune a row that adds nothing, which Tune takes for the end of its training.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +29,7 @@ class Stopper:
         self._interrupt, self._mailbox, self._say = interrupt, mailbox, say
         self._saving: set[str] = set()  # trials whose checkpoint is waited for
         self._asked_at = 0.0
+        self._all_saved = False
 
     def start(self) -> None:
         signal.signal(signal.SIGUSR1, lambda *_: None)  # it would end the process until Tune has its own handler
@@ -41,13 +44,18 @@ class Stopper:
             self._saving = {trial_id for trial_id, phase in phases.items() if phase == "training"}
             self._ask_to_stop()
         elif self._asked_at and (not self._saving or time.monotonic() - self._asked_at > SAVE_GRACE_S):
-            self._end_tune()  # again and again: Tune may not listen yet
+            self._all_saved = True
 
     def saved(self, trial_id: str) -> None:
         """A trial's checkpoint is registered; when all are that were waited for, Tune's loop ends."""
         self._saving.discard(trial_id)
-        if self._asked_at and not self._saving:
-            self._end_tune()
+        self._all_saved |= bool(self._asked_at) and not self._saving
+
+    def between_steps(self) -> None:
+        """Tune's loop, in whose thread this is called, is between two of its steps: end it, once all is saved."""
+        if self._all_saved:
+            signal.raise_signal(signal.SIGUSR1)
+            self._mailbox.say_over()
 
     def _ask_to_stop(self) -> None:
         self._mailbox.request_stop()
@@ -57,7 +65,3 @@ class Stopper:
             if self._saving
             else "stopping: nothing was trained since the last checkpoint"
         )
-
-    def _end_tune(self) -> None:
-        os.kill(os.getpid(), signal.SIGUSR1)
-        self._mailbox.say_over()

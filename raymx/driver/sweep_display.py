@@ -46,10 +46,11 @@ class SweepDisplay(Display):
 
     def _ended(self, record: TrialRecord) -> str:
         standing, error = self._leaderboard.standings[record.trial_id], f": {record.error}" if record.error else ""
-        trial, settings, state, epoch, speed, best, _ = standing.cells(math.nan)
+        trial, settings, state, epoch, speed, best, last, _ = standing.cells(math.nan)
         return (
             f"[{self._leaderboard.ended}/{self._leaderboard.planned}] {settings}: {state}{error}  epoch {epoch}  "
-            f"{self._leaderboard.metric} {best}  {speed} samples/s  {record.wall_s:.0f} s  ({trial})"
+            f"{self._leaderboard.metric} best {best or 'none'}, last {last or 'none'}  {speed} samples/s  "
+            f"{record.wall_s:.0f} s  ({trial})"
         )
 
     def progress(self, trial_id: str, progress: Mapping[str, Any]) -> None:

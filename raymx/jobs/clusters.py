@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
-import shlex
 import socket
-import subprocess
 import sys
 import time
 import warnings
 
 from raymx import _ray
+from raymx.cli.address import refusal
+from raymx.cli.ray_start import start_problems, whose
 from raymx.errors import ExperimentError, JobError
+from raymx.jobs import proxies
 from raymx.jobs.dashboard import ADDRESS_VARIABLES, RETRY_S, START_TIMEOUT_S, Dashboard, unreachable, without
+from raymx.jobs.started import Started
 
 CONNECT_TIMEOUT_S = 5.0
+DASHBOARD_PORT = 8265  # Ray's default
 
 
 def find_dashboard(address: str | None) -> Dashboard | None:
@@ -26,18 +30,30 @@ def find_dashboard(address: str | None) -> Dashboard | None:
     if address in (None, "auto"):
         address = next((os.environ[name] for name in ADDRESS_VARIABLES if os.environ.get(name)), "auto")
     assert address is not None
+    if problem := refusal(address, submits=True):
+        raise JobError(problem)
     if address.startswith(("http://", "https://")):
         return Dashboard(address)
-    url = _dashboard_of(address)
-    return Dashboard(url) if url else None
+    try:
+        url = _dashboard_of(address)
+        return Dashboard(url) if url else None
+    except JobError as error:
+        if address == "auto" and (told := whose(_ray.head_file())):
+            raise JobError(f"{told} ({str(error).partition('; ')[0]})") from None
+        raise
 
 
 def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
     """Start a cluster on this machine that outlives this process; and how to stop it, in words. Raises JobError."""
-    from raymx.driver.planning import soft_limit
+    from raymx.driver.planning import SUBMITTED_TO, soft_limit
 
+    for told, fix in start_problems():
+        raise JobError(f"Ray cannot be started on this machine: {told}; {fix}")
     _ray.make_token()
+    if (told := whose(_ray.head_file())) and not os.access(_ray.head_file(), os.W_OK):  # Ray writes there that it runs
+        raise JobError(told)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
+    proxies.go_past(f"http://{SUBMITTED_TO}")
     environment = {
         **os.environ,
         **soft_limit(cpus),
@@ -49,30 +65,27 @@ def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
         "start",
         "--head",
         "--port=0",
-        "--node-ip-address=127.0.0.1",
-        "--dashboard-host=127.0.0.1",
+        f"--node-ip-address={SUBMITTED_TO}",
+        f"--dashboard-host={SUBMITTED_TO}",
+        f"--dashboard-port={_dashboard_port()}",
         f"--dashboard-agent-listen-port={_free_port()}",  # jobs need it, and its default may be another's
         f"--num-cpus={cpus}",
         "--disable-usage-stats",
     ]
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=START_TIMEOUT_S,
-            start_new_session=True,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobError(f"Ray could not be started on this machine with {shlex.join(command)}: {error}") from None
-    if done.returncode:
-        raise JobError(
-            f"Ray could not be started on this machine: {shlex.join(command)} ended with "
-            f"{(done.stderr or done.stdout).strip()[-500:]}"
-        )
-    return _once_up(), f"started Ray on this machine with {cpus} logical CPUs; it stays until  {ray} stop"
+    with Started(command, environment) as started:
+        started.wait(START_TIMEOUT_S)
+        dashboard = _once_up(started)
+    return dashboard, f"started Ray on this machine with {cpus} logical CPUs; it stays until  {ray} stop"
+
+
+def _dashboard_port() -> int:
+    """Ray's own, or another one where that is taken: by another program, another user's Ray, a tunnel to a cluster.
+
+    Whoever looks for the cluster asks it for the port.
+    """
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", DASHBOARD_PORT)):
+        return DASHBOARD_PORT
+    return _free_port()
 
 
 def _free_port() -> int:
@@ -80,7 +93,7 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _once_up() -> Dashboard:
+def _once_up(started: Started) -> Dashboard:
     """The cluster of this machine, whose dashboard comes up seconds after the rest, or later on a busy machine."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
@@ -92,10 +105,16 @@ def _once_up() -> Dashboard:
             reason = str(error)
         if time.monotonic() > deadline:
             raise JobError(
-                f"Ray was started on this machine, but its dashboard did not come up within "
-                f"{START_TIMEOUT_S:.0f} s ({reason}): see {_ray.temporary_folder()}/session_latest/logs/dashboard.log"
+                f"Ray was started on this machine, but its dashboard did not come up within {START_TIMEOUT_S:.0f} s "
+                f"({reason}){_dashboard_log()}, so it was ended again; Ray printed: {started.output}"
             )
         time.sleep(RETRY_S)
+
+
+def _dashboard_log() -> str:
+    """Where the dashboard says why, when it says so."""
+    file = os.path.join(_ray.temporary_folder(), "session_latest", "logs", "dashboard.log")
+    return f": see {file}" if os.path.exists(file) else ""
 
 
 def _quieten() -> None:

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 from raymx import _ray
 from raymx.errors import ClusterUnreachable, JobError
+from raymx.jobs.proxies import go_past, proxy_of
 
 STOP_WAIT_S = 60  # for a job to save a checkpoint; then Ray kills it
 RETRY_S = 2.0
@@ -155,6 +156,7 @@ def _client(address: str) -> Any:
     """Ray's client of an address; it would take that of the environment instead."""
     from ray.job_submission import JobSubmissionClient
 
+    go_past(address)
     with without(ADDRESS_VARIABLES):
         return JobSubmissionClient(address)
 
@@ -170,6 +172,12 @@ def without(names: tuple[str, ...]) -> Iterator[None]:
 
 def unreachable(address: str, error: BaseException) -> JobError:
     text = _first_line(error)
+    if proxy := proxy_of(address):
+        host = urlsplit(address).hostname
+        return JobError(
+            f"no Ray dashboard answers at {address}: {text}; it was asked through {proxy}: add {host} to no_proxy if "
+            "it can be reached without"
+        )
     token = (
         "; the cluster asks for a token: copy its ~/.ray/auth_token here, and set RAY_AUTH_MODE=token"
         if re.search("401|403|[Tt]oken|[Aa]uth", text)

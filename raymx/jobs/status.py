@@ -11,6 +11,7 @@ from raymx.jobs.dashboard import Dashboard
 from raymx.report import load
 from raymx.report.model import SweepResult, TrialResult, label_of
 from raymx.results import run_files, run_folder
+from raymx.results.rows import steady
 from raymx.results.view import TrialView, View
 
 _STATES = {
@@ -73,7 +74,7 @@ def at_folder(path: str) -> View:
 
 def _trial(sweep: SweepResult, one: TrialResult) -> TrialView:
     curve = [(float(row["epoch"]), value) for row, value in one.series(sweep.objective.metric)]
-    speeds = one.series("samples_per_sec")
+    speeds = [value for _, value in one.series("samples_per_sec")]
     best = sweep.objective.best(value for _, value in curve)
     state = "interrupted" if one.state in ("running", "paused") and not sweep.summary else one.state
     return TrialView(
@@ -82,7 +83,7 @@ def _trial(sweep: SweepResult, one: TrialResult) -> TrialView:
         state,
         epoch=max((row.get("epoch", 0.0) for row in one.rows), default=0.0),
         epochs=one.epochs or 1,
-        samples_per_sec=speeds[-1][1] if speeds else math.nan,
+        samples_per_sec=steady(speeds),
         objective=math.nan if best is None else best,
         error=one.error or "",
         curve=tuple(curve),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from raymx.report.model import ObjectiveColumn, TrialResult, number
+from raymx.results.rows import steady
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,7 @@ def _numbers(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
 
 
 def _steady(values: Sequence[float]) -> float | None:
-    """The median without the first, in which things are set up and caches filled."""
-    return median(values[1:] or values) if values else None
+    return steady(values) if values else None
 
 
 def _step_times(rows: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -39,6 +39,7 @@ RUN_FILES: Mapping[str, str] = {
     f"{TRIAL}/params.pkl": "Tune's: the same as a pickle.",
     f"{TRIAL}/error.*": "Tune's: what the trial failed with.",
     "experiment_state-*.json": "Tune's: how the trials stand, for ``--resume``.",
+    "experiment_state-*.json.damaged": "One of those that was cut short, put aside when the run was resumed.",
     "*-state-*.json": "Tune's: how the search and the callbacks stand, for ``--resume``.",
     "searcher-state-*.pkl": "Tune's: how a search library stands, for ``--resume``.",
     "*.pkl": "Tune's: what else ``--resume`` needs.",

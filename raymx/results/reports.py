@@ -66,7 +66,7 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def by_trial(rows: Any, view: View) -> Any:
-    """A DataFrame with a row a trial: the axes, the state, the best objective, the speed of its newest report."""
+    """A DataFrame with a row a trial: the axes, the state, the best objective, the speed."""
     import pandas
 
     newest = {} if rows.empty else {row["trial_id"]: row for row in rows.to_dict("records")}

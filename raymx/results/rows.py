@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 CHANCE = 1.2  # times 1 / classes: an accuracy up to that is what guessing gives
@@ -37,6 +38,13 @@ def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> d
         "train_s": train_s,
         **_scaling([report["scaling"] for report in reports]),
     }
+
+
+def steady(values: Sequence[float]) -> float:
+    """What a trial's speed is everywhere: the median of its reports without the first, in which things are set up and
+    caches filled; NaN of none. The same of other figures of a step.
+    """
+    return median(values[1:] or values) if values else math.nan
 
 
 def _rate(samples: float, seconds: float) -> float:

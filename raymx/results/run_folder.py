@@ -11,15 +11,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from raymx.errors import ExperimentError, KVStoreError, RaymxError
+from raymx.errors import ExperimentError, KVStoreError, OutOfMemory, RaymxError
 from raymx.experiment import names, sizing, yaml_text
 from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.storage import child, is_uri, location
+from raymx.text.out_of_memory import lack_of_memory
 
 RUN, SUMMARY = names.RUN_FILE, "summary.json"
 SWEEP, TRIAL = "sweep.json", "trial.json"  # of a sweep, and of each trial in its folder
 BOM = "\ufeff"
 """What some editors begin a text with."""
+_FAILURE = "Failure # "  # begins each one in error.txt, Tune's
 DEFAULT_STORAGE = "~/ray_results"  # Ray's own
 
 
@@ -75,6 +77,17 @@ def recorded(text: str, path: str) -> tuple[Mapping[str, Any], str]:
     return found, directory
 
 
+def experiment_to_resume(path: str) -> ExperimentConfig:
+    """As `experiment_of`. Raises ExperimentError, naming both, when the experiment's own folder has gone."""
+    experiment = experiment_of(path)
+    if not os.path.isdir(experiment.directory):
+        raise ExperimentError(
+            f"--resume {path}: its experiment was in {experiment.directory}, which is not there any more: give the "
+            "experiment file where it is now, before --resume"
+        )
+    return experiment
+
+
 def newest_run(storage: str, name: str) -> str:
     """The path of the newest run of the experiment ``name``."""
     pattern = re.compile(re.escape(name) + r"_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\+*")
@@ -110,10 +123,16 @@ def root_cause(error: Any) -> RaymxError | None:
     """raymx's own error out of what Ray and Tune wrapped it in."""
     if error is None:
         return None
-    cause = getattr(error, "cause", None) or error.__cause__  # Ray's wrapper is an instance of the cause's class too
-    if cause is None and isinstance(error, RaymxError):
+    # Ray's wrapper is an instance of the cause's class too. Of what it cannot unpickle it, and Tune, give a text.
+    cause = getattr(error, "cause", None) or getattr(error, "__cause__", None)
+    if isinstance(cause, BaseException):
+        return root_cause(cause)
+    if isinstance(error, RaymxError):
         return error
-    return root_cause(cause) if cause is not None else KVStoreError(f"the trial ended: {str(error).strip()}")
+    text = str(error).rpartition(_FAILURE)[2].partition("\n")[2] if _FAILURE in str(error) else str(error)
+    if short := lack_of_memory(text):
+        return OutOfMemory(f"the trial's process was {short}")
+    return KVStoreError(f"the trial ended: {text.strip()}")
 
 
 def as_json(summary: Mapping[str, Any]) -> str:

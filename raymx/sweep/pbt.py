@@ -14,7 +14,7 @@ from raymx.experiment.loading import parse_experiment
 from raymx.sweep.axis import Axis, Point, axes_of
 from raymx.sweep.fair import Fair
 from raymx.sweep.search import domain
-from raymx.sweep.space import Space, verdict
+from raymx.sweep.space import Space, directory_of, verdict
 
 PERTURBATION_TRIES = 20
 
@@ -77,7 +77,7 @@ class _Explore:
         self._numbers = random.Random(seed)
 
     def __call__(self, config: dict[str, Any]) -> dict[str, Any]:
-        base = parse_experiment(config["experiment"], config["directory"])
+        base = parse_experiment(config["experiment"], directory_of(config))
         space, point = Space(base), config["point"]
         axes = {axis.key: axis.bounded(point["axes"][axis.key]) for axis in space.axes}
         for _ in range(PERTURBATION_TRIES):

@@ -86,6 +86,20 @@ def prepare(experiment: ExperimentConfig, nodes: Sequence[NodeResources], free: 
     return RunPlan(experiment, gpus, () if space.searched else tuple(judged), plan, number, spare)
 
 
+def largest(experiment: ExperimentConfig) -> tuple[float, float]:
+    """(GPUs, CPUs) of a run's largest trial, where ``auto`` counts as no GPU and one data CPU."""
+    space = Space(experiment)
+    sizes = [placement.size(_plan(one, 0)) for point in _points(space) if (one := _at(space, point)) is not None]
+    return max((gpus for gpus, _ in sizes), default=0.0), max((cpus for _, cpus in sizes), default=0.0)
+
+
+def _at(space: Space, point: Point) -> ExperimentConfig | None:
+    try:
+        return space.at(point)
+    except ExperimentError:  # values that do not go together: its cell is skipped
+        return None
+
+
 def judge(space: Space, number: int, point: Point, nodes: Sequence[NodeResources]) -> Cell:
     """Whether the experiment of a point can run on these nodes."""
     try:

@@ -191,7 +191,7 @@ def trial_config(
     """What a trial of Tune's is given. ``raw``: ``experiment.to_dict()``; ``point``: ``axes``, ``cell``, ``repeat``.
 
     ``code``: the driver's copy of the experiment's modules. ``cluster`` is what may be another when the run is resumed:
-    what is imported then are the modules of that time, from where they are then.
+    what it names goes before the same of the trial's own, and what is imported then are the modules of that time.
     """
     return {
         "experiment": raw,
@@ -204,13 +204,25 @@ def trial_config(
             "gpus_available": gpus_available,
             "yields": (experiment.sweep.priority, experiment.sweep.yield_after_s),
             "code": code,
+            "directory": experiment.directory,
+            "run_id": run_id,
         },
     }
 
 
+def directory_of(config: Mapping[str, Any]) -> str:
+    """The experiment's folder: where it is now, of a run that is resumed."""
+    return str(config["cluster"].get("directory", config["directory"]))
+
+
+def run_id_of(config: Mapping[str, Any]) -> str:
+    """The name of the run's folder as it is now, by which a trial and its driver find each other's messages."""
+    return str(config["cluster"].get("run_id", config["run_id"]))
+
+
 def experiment_of(config: Mapping[str, Any]) -> tuple[ExperimentConfig, float]:
     """(experiment, GPUs a worker) of a trial's config."""
-    space = Space(parse_experiment(config["experiment"], config["directory"]))
+    space = Space(parse_experiment(config["experiment"], directory_of(config)))
     experiment = space.at(config["point"]["axes"], repeat_of(config))
     return experiment, gpus_of(experiment, config["cluster"]["gpus_per_worker"])
 

@@ -37,7 +37,6 @@ from raymx.trial.stalls import StallMonitor
 from raymx.trial.states import OVER, Failed, Finished, Forming, Holding, Paused, Recovering, Resizing, Running, State
 
 POLL_S = 0.25
-PAUSE_S = 8.0  # for Tune to end this process once it was asked to stop
 
 
 class Controller:
@@ -52,11 +51,15 @@ class Controller:
         location: Location,
         *,
         is_of_sweep: bool,
+        saved_as: str = "",
     ) -> None:
-        """``roles`` are configured for the experiment; ``location`` is where the trial's files are to stay."""
+        """``roles`` are configured for the experiment; ``location`` is where the trial's files are to stay.
+
+        ``saved_as``: the trial's name in its checkpoints, that of the run when it began; "" for the name of now.
+        """
         self.state: State = Forming()
         self.form_s = 0.0  # to dissolve the last generations and form the next, all together
-        self.checkpoints = TrialCheckpoints(location, mailbox.name_of(trial_id))
+        self.checkpoints = TrialCheckpoints(location, saved_as or mailbox.name_of(trial_id))
         self._experiment = self._sized = experiment  # ``_sized``: as the generation that runs has it
         self._roles, self._mailbox, self._trial_id, self._location = roles, mailbox, trial_id, location
         self._is_of_sweep = is_of_sweep
@@ -95,7 +98,7 @@ class Controller:
                 if row is not None:
                     return row
         if isinstance(self.state, Paused):
-            self._mailbox.wait_over(PAUSE_S)  # before, a row that adds nothing would tell Tune that the trial is done
+            self._mailbox.wait_over()  # before, a row that adds nothing would tell Tune that the trial is done
         return None
 
     def advance(self) -> dict[str, Any] | None:
@@ -114,9 +117,14 @@ class Controller:
     def _recover(self, error: RaymxError) -> None:
         """After an error: the next generation goes on from the newest checkpoint, or the run ends with this error."""
         since = self.state.since if isinstance(self.state, Recovering) else time.monotonic()
+        if running := self._roles.group.generation:
+            error = failures.with_roles(error, running.pids())
         trained = self.checkpoints.saved is not None or self._has_trained(error)
         failure = failures.failure_of(error, self._roles.node_is_gone(), trained)
         self._progress.history = history = self._progress.history.after(failure, trained=trained)
+        if isinstance(error, RoleLost):
+            for text in self._roles.note_death(error):
+                self._progress.note(text)
         self._roles.end_generation()
         decision = failure_policy.decide(failure, history, self._experiment.failures.max)
         if decision.action == "raise":

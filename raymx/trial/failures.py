@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from raymx.cluster.failure_policy import Failure
 from raymx.cluster.scaling_policy import Decision
-from raymx.errors import KVStoreError, RaymxError, RoleLost, StallError, TooManyBadRecords, TrainingError
+from raymx.errors import (
+    KVStoreError,
+    OutOfMemory,
+    RaymxError,
+    RoleLost,
+    StallError,
+    TooManyBadRecords,
+    TrainingError,
+)
 from raymx.text.words import count
 
 
@@ -17,12 +28,25 @@ def failure_of(error: RaymxError, node_is_gone: bool, trained: bool) -> Failure:
 
     A KVStore that could not be formed is the cluster's doing once it has worked before.
     """
+    if isinstance(error, OutOfMemory):
+        return Failure("memory", str(error))
     if isinstance(error, RoleLost) or (isinstance(error, KVStoreError) and trained):
         return Failure("node" if node_is_gone else "process", str(error))
     if isinstance(error, StallError):
         return Failure("stall", str(error))
     position = error.position if isinstance(error, TrainingError) else None
     return Failure("error", str(error), position, certain=isinstance(error, TooManyBadRecords))
+
+
+def with_roles(error: RaymxError, processes: Mapping[int, str]) -> RaymxError:
+    """The error of a lack of memory with the role of the process that has most of it; ``processes``: roles by pid."""
+    told = re.search(r"most by process (\d+) ", str(error)) if isinstance(error, OutOfMemory) else None
+    role = processes.get(int(told[1])) if told else None
+    if not role or not isinstance(error, OutOfMemory):
+        return error
+    named = OutOfMemory(str(error).replace("most by process", f"most by {role}, process"))
+    named.role = error.role
+    return named
 
 
 def final(error: RaymxError, reason: str) -> RaymxError:

@@ -45,10 +45,9 @@ class Mailbox:
         """Tune takes no more results."""
         self._put("over", "1")
 
-    def wait_over(self, timeout_s: float) -> None:
-        """Until Tune takes no more results, or the time is over."""
-        deadline = time.monotonic() + timeout_s
-        while self._get("over") is None and time.monotonic() < deadline:
+    def wait_over(self) -> None:
+        """Until Tune takes no more results; with no limit, since Tune, or its death, ends the process that waits."""
+        while self._get("over") is None:
             time.sleep(0.05)
 
     def watch(self) -> None:

@@ -19,7 +19,7 @@ from raymx.cluster import placement
 from raymx.cluster.role_manager import RoleManager
 from raymx.errors import CheckpointError, RaymxError
 from raymx.storage import Location, location, reason
-from raymx.sweep.space import experiment_of
+from raymx.sweep.space import experiment_of, run_id_of
 from raymx.trial.controller import Controller
 from raymx.trial.mailbox import Mailbox
 from raymx.trial.states import Finished
@@ -62,7 +62,7 @@ class Trial(tune.Trainable):
 
     def _configure(self, config: Mapping[str, Any]) -> None:
         experiment, gpus = experiment_of(config)
-        self._mailbox = Mailbox(config["run_id"])
+        self._mailbox = Mailbox(run_id_of(config))
         name = self._mailbox.name_of(self.trial_id)
         code = config["cluster"].get("code", "")
         self._roles.configure(name, experiment, gpus, placement.plan(experiment, gpus), code)
@@ -73,6 +73,7 @@ class Trial(tune.Trainable):
             self.trial_id,
             self._location(),
             is_of_sweep=bool(config["point"]["axes"]),
+            saved_as=Mailbox(config["run_id"]).name_of(self.trial_id),  # also when the run's folder was renamed
         )
         self._has_last_checkpoint = False  # Tune's, of the trial's end
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factories import make_experiment
 
-from raymx.cluster import autoscaler
+from raymx.cluster import autoscaler, placement
 from raymx.cluster.placement import NodeResources
+from raymx.driver.planning import ClusterRoom, prepare_on
+from raymx.errors import PlacementError
+from raymx.sweep.plan import largest
 
 HEAD = NodeResources("head", 0, 0)
 CONFIG: dict[str, Any] = {
@@ -65,3 +69,28 @@ def test_joining_of_nodes_of_unknown_size() -> None:
     }
     assert autoscaler.joining(config, 1) == 2
     assert autoscaler.could_add(config, [HEAD]) == []
+    assert autoscaler.could_add_unknown(config, [HEAD]) == ["local.cluster.node"] * 2
+    assert autoscaler.could_add_unknown(config, [HEAD, NodeResources("a", 4, 0)]) == ["local.cluster.node"]
+
+
+def test_an_unknown_size_is_not_nothing() -> None:
+    kinds = CONFIG["available_node_types"]
+    config = {
+        **CONFIG,
+        "available_node_types": {**kinds, "cloud": {"max_workers": 9}, "gpus": {"resources": {"GPU": 1}}},
+    }
+    living = [HEAD, NodeResources("a", 8, 1)]
+    assert autoscaler.could_add_unknown(config, living) == ["cloud"] * 4  # 5 workers in all
+    assert autoscaler.could_add_unknown(CONFIG, living) == []
+    assert autoscaler.could_add_unknown({}, living) == []
+
+
+@pytest.mark.parametrize("workers", [2, 6])
+def test_what_a_node_of_unknown_size_may_hold_is_planned(workers: int) -> None:
+    experiment = make_experiment(resources={"workers": workers}, kvstore={"type": "dist_sync"})
+    head = (NodeResources("head", 1, 0),)
+    with pytest.raises(PlacementError, match="cannot hold"):
+        prepare_on(experiment, ClusterRoom(head), [])
+    prepared = prepare_on(experiment, ClusterRoom(head, unknown=("cloud",)), [])
+    assert prepared.at_once == 1
+    assert placement.fits(prepared.plan, [NodeResources("cloud", *reversed(largest(experiment)))])

@@ -64,6 +64,9 @@ class Loops:
     def look(self) -> list[str]:
         return []
 
+    def pids(self) -> dict[int, str]:
+        return {7: "worker 1"}
+
     def on_servers(self, method: str, *_: Any) -> list[Any]:
         return []
 
@@ -116,6 +119,9 @@ class Roles:
     def node_is_gone(self) -> bool:
         return False
 
+    def note_death(self, error: RoleLost) -> list[str]:
+        return ["n2 is left out"] if "n2" in str(error) else []
+
     def unreachable(self) -> list[str]:
         return []
 
@@ -145,7 +151,7 @@ class Mailbox:
     def end(self, trial_id: str) -> None:
         self.ended = True
 
-    def wait_over(self, timeout_s: float) -> None:
+    def wait_over(self) -> None:
         self.waited = True
 
 
@@ -216,6 +222,12 @@ def test_a_killed_process_is_recovered_from_step_by_step(tmp_path: Path) -> None
     row = controller.next_row()
     assert row is not None
     assert row["restarts"] == 1
+
+
+def test_a_node_that_is_left_out_is_told(tmp_path: Path) -> None:
+    controller, _, mailbox = trial(tmp_path, [HELD, RoleLost("worker 1 died: process 7 on n2")], [report(1)])
+    assert controller.next_row() is not None
+    assert "n2 is left out" in mailbox.posted["notes"]
 
 
 def test_an_error_before_the_first_step_is_final_and_nothing_is_left(tmp_path: Path) -> None:

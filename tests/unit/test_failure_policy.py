@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raymx.cluster.failure_policy import DEATHS_IN_ONE_POSITION, Failure, FailureDecision, History, decide
-from raymx.errors import KVStoreError, RoleLost, StallError, TrainingError
+from raymx.errors import KVStoreError, OutOfMemory, RoleLost, StallError, TrainingError
 from raymx.trial import failures
 from raymx.trial.progress import history_of
 
@@ -75,6 +75,27 @@ def test_processes_that_die_are_started_again_as_long_as_training_goes_on() -> N
     assert "no checkpoint in between" in decision.reason
 
 
+def test_a_lack_of_memory_is_tried_a_few_times() -> None:
+    short = Failure("memory", "worker 1 was ended for lack of memory: 27.7 of 28.8 GB on n1")
+    history = after(short, short, *[DEATH] * 5)
+    assert decide(short, history, 0) == RETRY
+    assert (history.errors, history.deaths_here, history.memory_here) == (0, 5, 2)
+    decision = decide(short, after(short, history=history), 3)
+    assert decision.action == "raise"
+    assert "3 times with no checkpoint in between: lower training.global_batch_size" in decision.reason
+    assert decide(short, after(short, history=history.saved()), 3) == RETRY
+
+
+@pytest.mark.parametrize(
+    ("pid", "most"), [(7, "worker 1, process 7 (ray::W, 8.5 GB)"), (8, "process 7 (ray::W, 8.5 GB)")]
+)
+def test_who_has_most_of_the_memory_is_named_by_its_role(pid: int, most: str) -> None:
+    error = OutOfMemory("worker 0 was ended for lack of memory, most by process 7 (ray::W, 8.5 GB)")
+    named = failures.with_roles(error, {pid: "worker 1"})
+    assert isinstance(named, OutOfMemory)
+    assert str(named) == f"worker 0 was ended for lack of memory, most by {most}"
+
+
 def test_no_failure_is_allowed_when_the_experiment_says_so() -> None:
     assert decide(error(), after(error()), 0).action == "raise"
     assert decide(DEATH, after(DEATH), 0) == RETRY
@@ -92,6 +113,7 @@ def test_an_error_before_the_first_step_is_the_last() -> None:
     [
         (RoleLost("worker 1 died"), False, True, "process"),
         (RoleLost("worker 1 died"), True, False, "node"),
+        (OutOfMemory("worker 1 was ended for lack of memory"), False, True, "memory"),
         (KVStoreError("no answer"), False, True, "process"),  # it has worked before
         (KVStoreError("no answer"), False, False, "error"),
         (StallError("still"), False, True, "stall"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +36,25 @@ class TestRestarts:
         restarts.begun(self.trial)
         assert self.trial.max_failures == LAST
 
+    def test_a_trial_that_is_lost_while_it_starts_is_started_again(self) -> None:
+        trial = SimpleNamespace(trial_id="a", max_failures=LAST)  # as Tune makes it
+        restarts = Restarts()
+        restarts.know([trial])
+        assert trial.max_failures == FOR_EVER
+        restarts.give_up("a")
+        restarts.know([trial])
+        assert trial.max_failures == LAST
+
+    def test_a_lack_of_memory_is_given_up_sooner(self) -> None:
+        restarts = Restarts()
+        restarts.begun(self.trial)
+        for epoch in (1, 2, 3):
+            restarts.lost("a", [epoch, 0], lack_of_memory=True)
+        assert self.trial.max_failures == FOR_EVER
+        restarts.lost("a", [3, 0])
+        restarts.lost("a", [3, 0], lack_of_memory=True)
+        assert self.trial.max_failures == LAST
+
 
 class Mailbox:
     """The messages of a run, in this process."""
@@ -58,7 +76,7 @@ class TestStopper:
     @pytest.fixture(autouse=True)
     def _made(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.signals: list[int] = []
-        monkeypatch.setattr(os, "kill", lambda _, number: self.signals.append(number))
+        monkeypatch.setattr(signal, "raise_signal", self.signals.append)
         self.interrupt, self.mailbox, self.said = Interrupt(), Mailbox(), [""]
         self.stopper = Stopper(self.interrupt, self.mailbox, self.said.append)  # type: ignore[arg-type]
 
@@ -76,20 +94,30 @@ class TestStopper:
         self.stopper.saved("a")
         assert not self.signals
         self.stopper.saved("c")
+        self.stopper.between_steps()
         assert (self.mailbox.over, self.signals) == (1, [signal.SIGUSR1])
 
-    def test_with_nothing_to_save_tune_is_told_until_it_listens(self) -> None:
+    def test_a_trial_that_forms_is_let_go_when_tune_takes_no_more_results(self) -> None:
+        """Before that, Tune would take its row that adds nothing for the end of its training."""
         self.interrupt.requested = True
         for _ in range(3):
             self.stopper.step({"a": "forming"})
         assert self.said[-1].startswith("stopping: nothing was trained")
-        assert self.signals == 2 * [signal.SIGUSR1]
+        assert (self.mailbox.over, self.signals) == (0, [])
+        self.stopper.between_steps()
+        assert (self.mailbox.over, self.signals) == (1, [signal.SIGUSR1])
+
+    def test_tune_goes_on_while_nobody_stops_it(self) -> None:
+        self.stopper.step({"a": "training"})
+        self.stopper.between_steps()
+        assert (self.mailbox.over, self.signals) == (0, [])
 
     def test_a_trial_that_does_not_save_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.interrupt.requested = True
         self.stopper.step({"a": "training"})
         monkeypatch.setattr(stopper, "SAVE_GRACE_S", -1.0)
         self.stopper.step({"a": "training"})
+        self.stopper.between_steps()
         assert self.signals == [signal.SIGUSR1]
 
 

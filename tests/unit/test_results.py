@@ -15,9 +15,10 @@ from factories import make_experiment
 
 from raymx.cluster import placement
 from raymx.driver.display import Display, live_line, row_line
-from raymx.errors import ExperimentError, TrainingError
+from raymx.errors import ExperimentError, OutOfMemory, TrainingError
 from raymx.results import run_folder, summary
 from raymx.sweep.plan import RunPlan
+from raymx.text.out_of_memory import lack_of_memory
 
 experiment = functools.partial(make_experiment, file="fashion_mnist")
 
@@ -33,6 +34,17 @@ def test_a_run_reads_back_as_what_it_was(tmp_path: Path) -> None:
     run_folder.check_same(experiment(training__base_lr=0.3), path)
     with pytest.raises(ExperimentError, match=r"training.base_lr was 0.3 and is 0.05"):
         run_folder.check_same(experiment(), path)
+
+
+def test_a_resume_is_refused_where_the_experiments_folder_has_gone(tmp_path: Path) -> None:
+    moved = tmp_path / "before"
+    moved.mkdir()
+    path = str(tmp_path / "run")
+    run_folder.record(str(tmp_path), "run", make_experiment(directory=str(moved)))
+    assert run_folder.experiment_to_resume(path).directory == str(moved)
+    moved.rename(tmp_path / "now")
+    with pytest.raises(ExperimentError, match=rf"--resume {path}: its experiment was in {moved}, which is not there"):
+        run_folder.experiment_to_resume(path)
 
 
 def test_the_newest_run_is_of_the_same_experiment(tmp_path: Path) -> None:
@@ -81,6 +93,37 @@ def test_the_root_of_a_wrapped_error() -> None:
     assert str(run_folder.root_cause(Wrapped(TrainingError("short")))) == "short"
     assert run_folder.root_cause(None) is None
     assert "boom" in str(run_folder.root_cause(RuntimeError("boom")))
+    failures = "Failure # 1 (occurred at x)\nfirst\nFailure # 2 (occurred at y)\nsecond\n"  # Tune's text of an error
+    assert str(run_folder.root_cause(failures)) == "the trial ended: second"
+
+
+OUT_OF_MEMORY = """Task was killed due to the node running low on memory.
+Memory on the node (IP: 10.0.0.1, ID: 6f2e) was 27.71GB used / 28.80GB limit (0.962273)
+OOM kill reason: above the threshold
+Top 10 memory users:
+PID\tMEM(GB)\tCOMMAND
+410728\t8.47\tray::Worker.run_loop
+510953\t7.19\tray::Server.serve
+"""
+OLDER = OUT_OF_MEMORY.replace("was 27.71GB used / 28.80GB limit", "where the task was running was 27.71GB / 28.80GB")
+
+
+@pytest.mark.parametrize("text", [OUT_OF_MEMORY, OLDER])
+def test_a_lack_of_memory_in_a_few_words(text: str) -> None:
+    short = (
+        "ended for lack of memory: 27.7 of 28.8 GB on 10.0.0.1, most by process 410728 (ray::Worker.run_loop, 8.5 GB)"
+    )
+    assert lack_of_memory(text) == short
+    error = run_folder.root_cause(f"Failure # 1 (occurred at x)\n{text}")
+    assert isinstance(error, OutOfMemory)
+    assert str(error) == f"the trial's process was {short}"
+
+
+def test_words_about_memory_are_fewer_where_less_is_told() -> None:
+    assert (
+        lack_of_memory("1 worker(s) were killed due to the node running low on memory. ") == "ended for lack of memory"
+    )
+    assert lack_of_memory("process 7 was killed or crashed") is None
 
 
 def test_json_has_no_nan() -> None:

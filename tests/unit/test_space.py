@@ -10,7 +10,7 @@ from factories import make_experiment
 from raymx.errors import ExperimentError
 from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep.axis import in_words, label
-from raymx.sweep.space import Space, experiment_of, trial_config
+from raymx.sweep.space import Space, experiment_of, run_id_of, trial_config
 
 TWO_BIT = {"type": "2bit", "threshold": 0.5}
 
@@ -105,6 +105,18 @@ def test_a_trial_gets_its_experiment_out_of_its_config() -> None:
     assert (found.training.epochs, found.training.seed, gpus) == (2, 8, 4)
     none, gpus = experiment_of(trial_config(made, made.to_dict(), "run", gpus=4))
     assert (none.training.epochs, gpus) == (1, 0)
+
+
+def test_a_resumed_trial_is_told_where_things_are_now() -> None:
+    """Tune keeps what is plain in a trial's config, and gives it ``cluster`` anew."""
+    before, now = experiment({}), experiment({}).model_copy(update={"directory": "/now"})
+    config = trial_config(before, before.to_dict(), "run")
+    assert run_id_of(config) == "run"
+    config["cluster"] = trial_config(now, now.to_dict(), "renamed")["cluster"]
+    assert experiment_of(config)[0].directory == "/now"
+    assert run_id_of(config) == "renamed"
+    old = {**config, "cluster": {"gpus_per_worker": 0}}  # of a run that an older release began
+    assert (run_id_of(old), experiment_of(old)[0].directory) == ("run", before.directory)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from raymx.driver.leaderboard import Leaderboard
-from raymx.driver.sweep_display import as_rich
+from raymx.driver.sweep_display import SweepDisplay, as_rich
 from raymx.experiment.loading import parse_experiment
+from raymx.results.rows import steady
 from raymx.sweep.trial_records import TrialRecord
 from raymx.text.words import duration
 
@@ -70,6 +71,29 @@ def test_the_best_value_counts_by_mode() -> None:
         for value in (0.5, math.nan, 0.7, 0.3):
             shown.row({"trial_id": "a", "epoch": 1, "x": value})
         assert shown.standings["a"].best == best
+
+
+def test_a_trials_figures_are_those_of_its_report() -> None:
+    """Whatever its loop said since; and the last value is told beside the best one."""
+    shown = leaderboard()
+    shown.trial(ended("t_00000", 80.0))
+    for epoch, (speed, value) in enumerate([(900.0, 0.2), (2600.0, 0.513), (2700.0, 0.087)], 1):
+        shown.row({"trial_id": "t_00000", "epoch": epoch, "samples_per_sec": speed, "validation_accuracy": value})
+        shown.progress("t_00000", {"epoch": epoch, "step": 5, "steps": 10, "samples_per_sec": 10493.0})
+    assert shown.standings["t_00000"].speed == steady([900.0, 2600.0, 2700.0]) == 2650.0
+    line = SweepDisplay(io.StringIO())
+    line._leaderboard = shown
+    assert "validation_accuracy best 0.5130, last 0.0870  2,650 samples/s" in line._ended(
+        shown.standings["t_00000"].record
+    )
+
+
+def test_an_epoch_that_was_trained_again_counts_once() -> None:
+    shown = leaderboard()
+    shown.trial(record("a"))
+    for epoch, speed in ((1, 100.0), (2, 900.0), (2, 300.0)):
+        shown.row({"trial_id": "a", "epoch": epoch, "samples_per_sec": speed})
+    assert shown.standings["a"].speed == 300.0
 
 
 @pytest.mark.parametrize(
