@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from raymx import _ray
@@ -51,8 +51,8 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
         environment = {"working_dir": experiment.directory} if ship else {}
         try:
             probe(address)
-            import_ahead()
-            ray.init(address, runtime_env=environment, **common)
+            with importing_tune():
+                ray.init(address, runtime_env=environment, **common)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise PlacementError(
                 f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
@@ -65,8 +65,8 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
         os.environ.setdefault(name, value)
     check_start()
     last_resort.mark()
-    import_ahead()
-    start(lambda: ray.init("local", num_cpus=cpus, include_dashboard=False, **common), ray.shutdown)
+    with importing_tune():
+        start(lambda: ray.init("local", num_cpus=cpus, include_dashboard=False, **common), ray.shutdown)
     return (
         f"started Ray on this machine with {cpus} logical CPUs: the plan needs {needed}, the machine has "
         f"{count(cores, 'core')}"
@@ -114,14 +114,23 @@ def _advice(address: str, error: str, experiment: ExperimentConfig) -> str:
     )
 
 
-def import_ahead() -> None:
-    """Import Tune in a thread: it takes more than a second, while ray.init waits for other processes."""
+@contextlib.contextmanager
+def importing_tune() -> Iterator[None]:
+    """Import Tune in a thread within: it takes more than a second, while ray.init waits for other processes.
+
+    It is imported whole afterwards: a module of a package that another thread still imports cannot be imported.
+    """
 
     def load() -> None:
         with contextlib.suppress(Exception):  # what is wrong is raised where it is needed
             importlib.import_module("raymx.trial.trainable")
 
-    threading.Thread(target=load, daemon=True).start()
+    thread = threading.Thread(target=load, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def probe(address: str) -> None:

@@ -218,7 +218,8 @@ def test_a_users_mistake_is_one_message(tmp_path: Path, arguments: list[str], me
 
 def test_a_storage_path_that_cannot_be_written(three_cpus: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    command = Command(FASHION_MNIST, "--storage-path", tmp_path / "file" / "runs", cwd=tmp_path, **three_cpus)
+    storage = tmp_path / "file" / "runs"
+    command = Command(FASHION_MNIST, *ALONE, "--storage-path", storage, cwd=tmp_path, **three_cpus)
     assert command.wait() == 1
     assert command.err.startswith("raymx: error: --storage-path")
     assert command.left() == []

