@@ -52,6 +52,7 @@ class Trainer:
         _check_optimizer(spec.name, params)
         self._settings, self._scale, self._rescale = settings, scale, spec.rescale_grad
         self._params = list(params.items())
+        self._added_up = [param for param in params.values() if param.grad_req == "add"]
         self._wire = Wire(list(params.values()), store, half=settings.half)
         self._on_servers = settings.distributed and settings.update_on_kvstore
         self._set_remote_rate = set_remote_rate
@@ -75,11 +76,16 @@ class Trainer:
         self._agreement = self._agree_over(store)
 
     def step(self) -> None:
-        """One update: call it after backward.
+        """One update: call it after backward; after several, where ``grad_req`` is "add": its gradients begin at 0 again.
 
         Returns before the engine has done it; but with a loss scale it waits for the gradients, and when those of any
         worker are inf or nan, nothing is updated anywhere.
         """
+        self._update()
+        for param in self._added_up:
+            param.zero_grad()
+
+    def _update(self) -> None:
         rescale = self._rescale_of_pushed()
         self._wire.load(self._push_factor())
         if self._scale and self._checks_before_push and self._overflows():
@@ -249,6 +255,8 @@ def _check(name: str, param: mx.gluon.Parameter) -> None:
             f"parameter {name} is not initialized, its shape is {param.shape}: initialize the net and "
             "run one batch through it before trainer(net)"
         )
+    if param.shape is None:  # of a SymbolBlock, whose file of parameters has brought arrays and told no shape
+        param.shape = param.list_data()[0].shape
 
 
 def _check_optimizer(optimizer: str, params: Mapping[str, mx.gluon.Parameter]) -> None:
