@@ -35,6 +35,7 @@ from raymx.training.channel import Channel
 from raymx.training.membership import Membership
 from raymx.training.parameters import average_statistics
 from raymx.training.position import LoopPosition
+from raymx.training.registered import parameters_of
 from raymx.training.snapshots import Snapshots, numbers
 from raymx.training.trainers import make_schedule, make_trainer
 
@@ -100,7 +101,7 @@ class WorkerContext:
         data = self._batches.data
         if self.num_workers > 1:
             self.channel.ask("data", (os.uname().nodename, data.fingerprint()))
-        params = net._collect_params_with_prefix()
+        params = parameters_of(net)
         rates = make_schedule(self.experiment, data.plan, self._saved)
         self._trainer = make_trainer(
             self.experiment, self._membership, self.store, params, rates, self._saved, self.channel.ask
@@ -190,7 +191,7 @@ class WorkerContext:
             mx.nd.waitall()
             self.store._barrier()
         if self.num_workers * len(self.devices) > 1:
-            average_statistics(net._collect_params_with_prefix(), self.total, self.num_workers)
+            average_statistics(parameters_of(net), self.total, self.num_workers)
 
     def report(
         self,

@@ -17,6 +17,7 @@ from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.user_code import load_object
 from raymx.training import metrics
 from raymx.training.precision import Prepare, require_avx512, with_input
+from raymx.training.registered import check_registered
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> gl
         net = gluon.model_zoo.vision.get_model(model.net, classes=model.classes, **model.options)
     if not isinstance(net, gluon.Block):
         raise TrainingError(f"model.net {model.net} returned a {type(net).__name__}, not a Gluon block")
+    check_registered(net)
     if initializer := names.INITIALIZERS[model.initializer]:
         net.initialize(getattr(mx.init, initializer)(), ctx=list(devices))
     try:
