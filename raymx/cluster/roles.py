@@ -305,9 +305,9 @@ def _loop_of(experiment: Mapping[str, Any], directory: str) -> Any:
         from raymx.training.loop import train
 
         return train
-    from raymx.experiment.user_code import load_object
+    from raymx.experiment.user_code import load_function
 
-    return load_object(name, directory)
+    return load_function("training.loop", name, directory, "a function of the context: def train(ctx): ...", None)
 
 
 def _is_open(host: str, port: int, unix_socket: bool) -> bool:
