@@ -54,6 +54,7 @@ def problems(experiment: ExperimentConfig, *, gpus_available: int | None = None)
         _devices(experiment),
         _decay(experiment),
         _data(experiment),
+        _metric(experiment),
     )
     return [problem for rule in rules for problem in rule]
 
@@ -337,6 +338,27 @@ def _data(experiment: ExperimentConfig) -> Iterator[Problem]:
             "a transform of your own gets images of their stored size",
             "leave data.resize out",
         )
+
+
+def _metric(experiment: ExperimentConfig) -> Iterator[Problem]:
+    """Metrics that ask which output is the largest, where none of several is to be."""
+    model, width = experiment.model, experiment.data.label_width
+    if experiment.training.loop != "default":  # which has metrics of its own
+        return
+    if model.metric not in ("accuracy", "top5") or (model.metric == "accuracy" and model.loss == "sigmoid_bce"):
+        return
+    fix = "use model.loss sigmoid_bce with accuracy for labels of 0 and 1, mse for numbers, or a metric of your own"
+    if model.loss == "l2":
+        reason = "it asks which output is the largest, and model.loss l2 has outputs become numbers"
+    elif model.loss == "sigmoid_bce":
+        reason = "it asks for the largest outputs, and model.loss sigmoid_bce takes each output for itself"
+    elif model.classes == 1:
+        reason = "it asks which output is the largest, and model.classes is 1"
+    elif isinstance(width, int) and width > 1:
+        reason = f"it takes one label a record, and data.label_width is {width}"
+    else:
+        return
+    yield Problem("model.metric", model.metric, reason, fix)
 
 
 # What works, but is worth a sentence.

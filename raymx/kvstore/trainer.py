@@ -76,7 +76,7 @@ class Trainer:
         self._agreement = self._agree_over(store)
 
     def step(self) -> None:
-        """One update: call it after backward; after several, where ``grad_req`` is "add": its gradients begin at 0 again.
+        """One update: call it after backward; or after several, where ``grad_req`` is add: those begin at 0 again.
 
         Returns before the engine has done it; but with a loss scale it waits for the gradients, and when those of any
         worker are inf or nan, nothing is updated anywhere.

@@ -17,6 +17,7 @@ from raymx.data.pipeline.order import Rows
 from raymx.data.pipeline.planning import Share
 from raymx.data.pipeline.worker_data import WorkerData
 from raymx.data.recordio.record_set import RecordSet
+from raymx.errors import TrainingError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.training.ahead import StepsAhead
@@ -97,6 +98,10 @@ class DeviceBatches:
 
     def queued(self, losses: mx.nd.NDArray) -> None:
         """The losses of the step of the last batch, which need not be computed yet."""
+        if not isinstance(losses, mx.nd.NDArray):
+            raise TrainingError(
+                f"show() got a {type(losses).__name__}: give it one NDArray, the losses of one device of this step"
+            )
         self._ahead.add(self.num_given, losses)
 
     def seed(self) -> None:

@@ -1,0 +1,35 @@
+"""What a net, a loss and a metric give, looked at before it is added up: arrays of other shapes would be, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mxnet.ndarray import NDArray
+
+from raymx.errors import TrainingError
+
+
+def require_one_output(net: str, outputs: Any) -> None:
+    """Raise TrainingError when a net gives several outputs, which raymx's own loop cannot give to one loss."""
+    if not isinstance(outputs, NDArray):
+        raise TrainingError(
+            f"model.net {net} returns {_described(outputs)}, and raymx's own loop takes one array: return that "
+            "alone, or write a loop of your own (training.loop)"
+        )
+
+
+def require_a_row_each(what: str, values: Any, rows: int) -> None:
+    """Raise TrainingError when ``what`` did not give one number for each of ``rows`` rows."""
+    if not isinstance(values, NDArray) or values.shape != (rows,):
+        raise TrainingError(
+            f"{what} gives {_described(values)} for {rows} rows: it must give one number a row, shape ({rows},); take "
+            "the mean over the other axes, or .reshape((-1,)) where there is one number in each"
+        )
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, NDArray):
+        return f"shape {value.shape}"
+    if isinstance(value, (list, tuple)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
