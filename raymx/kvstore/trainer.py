@@ -33,8 +33,8 @@ class Trainer:
     """Synchronizes ``params`` over a store: those of `trained_parameters`, whose order numbers the keys.
 
     ``install`` is called once with the `OptimizerSpec` when the optimizer runs on servers, and returns when it does;
-    ``set_remote_rate`` likewise for a new rate. ``scale``: what the loop's losses are multiplied by, which the updates
-    divide by.
+    ``set_remote_rate`` likewise for a new rate; ``on_step`` as each step begins. ``scale``: what the loop's losses are
+    multiplied by, which the updates divide by.
     """
 
     def __init__(
@@ -48,7 +48,9 @@ class Trainer:
         restored: OptimizerState | None = None,
         install: Callable[[OptimizerSpec, dict[int, int]], None] | None = None,
         set_remote_rate: Callable[[float], None] | None = None,
+        on_step: Callable[[], None] | None = None,
     ) -> None:
+        self._on_step = on_step
         _check_optimizer(spec.name, params)
         self._settings, self._scale, self._rescale = settings, scale, spec.rescale_grad
         self._params = list(params.items())
@@ -81,6 +83,8 @@ class Trainer:
         Returns before the engine has done it; but with a loss scale it waits for the gradients, and when those of any
         worker are inf or nan, nothing is updated anywhere.
         """
+        if self._on_step:
+            self._on_step()
         self._update()
         for param in self._added_up:
             param.zero_grad()

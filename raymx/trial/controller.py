@@ -22,7 +22,7 @@ from raymx.cluster.generation import Generation
 from raymx.cluster.role_group import Interrupted
 from raymx.cluster.role_manager import RoleManager
 from raymx.cluster.scaling_policy import Decision, Limits
-from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
+from raymx.errors import KVStoreError, LoopError, RaymxError, RoleLost, TrainingError
 from raymx.experiment.loading import ExperimentConfig
 from raymx.results import rows
 from raymx.storage import Location
@@ -31,6 +31,7 @@ from raymx.trial import failures
 from raymx.trial.checkpoints import TrialCheckpoints
 from raymx.trial.hold import Hold, behind
 from raymx.trial.mailbox import Mailbox
+from raymx.trial.meetings import are_apart, cannot_meet
 from raymx.trial.progress import Progress, Speedometer
 from raymx.trial.requests import Requests
 from raymx.trial.stalls import StallMonitor
@@ -200,22 +201,37 @@ class Controller:
             self._watch()
         events = self._generation.poll(POLL_S)
         if events is None:
+            self._look_for_loops_apart()
             self._generation.answer(self._hold.let_on(self._generation.waiting()))
             return None
         kinds = {event.kind for event in events}
         if "held" in kinds:
             return self._held(events)
-        if len(kinds) > 1:
-            raise TrainingError(_not_together(events))
+        if apart := are_apart(events):
+            raise LoopError(apart)
         payloads, kind = [event.payload for event in events], kinds.pop()
         if kind == "report":
             return self._row(payloads)
         if kind == "end":
+            self._require_report()
             self._take_snapshot()
             self.state = Finished()
         else:
             self._generation.answer_all(self._requests.answer(kind, payloads))
         return None
+
+    def _look_for_loops_apart(self) -> None:
+        met = {rank: said.get("met", 0) for rank, said in self._generation.progress.items()}
+        if apart := cannot_meet(self._generation.waiting(), met):
+            raise LoopError(apart)
+
+    def _require_report(self) -> None:
+        """A loop that has ended with no result has done something else than was asked for."""
+        if not self.checkpoints.metrics:
+            raise LoopError(
+                f"training.loop {self._experiment.training.loop} ended without a report: call ctx.report({{...}}) with "
+                "an epoch's figures, such as train_loss, at the end of each epoch"
+            )
 
     def _held(self, events: list[Event]) -> dict[str, Any] | None:
         """Bring all loops to one boundary; there, save."""
@@ -306,11 +322,3 @@ class Controller:
         running = self._roles.group.generation
         seen = running is not None and any(said.get("step") for said in running.progress.values())
         return seen or (position is not None and position > (0, 1))
-
-
-def _not_together(events: list[Event]) -> str:
-    where = ", ".join(f"worker {rank} at {event.kind!r}" for rank, event in enumerate(events))
-    return (
-        f"the workers' loops are not at the same place: {where}; every worker must make the same calls of its context "
-        "in the same order"
-    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raymx.cluster.failure_policy import Failure
+from raymx.cluster.failure_policy import PLAIN, Failure, Kind
 from raymx.cluster.scaling_policy import Decision
-from raymx.errors import KVStoreError, RaymxError, RoleLost, StallError, TrainingError
+from raymx.errors import KVStoreError, LoopError, RaymxError, RoleLost, StallError, TrainingError
 from raymx.text.words import count
 
 
@@ -21,12 +21,13 @@ def failure_of(error: RaymxError, node_is_gone: bool, trained: bool) -> Failure:
         return Failure("node" if node_is_gone else "process", str(error))
     if isinstance(error, StallError):
         return Failure("stall", str(error))
-    return Failure("error", str(error), error.position if isinstance(error, TrainingError) else None)
+    kind: Kind = "misuse" if isinstance(error, LoopError) else "error"
+    return Failure(kind, str(error), error.position if isinstance(error, TrainingError) else None)
 
 
 def final(error: RaymxError, reason: str) -> RaymxError:
     """The error that ends the run, with why it is the last one."""
-    if reason.startswith("it came before"):
+    if reason in PLAIN:
         return error
     first, _, rest = str(error).partition("\n")
     return type(error)(f"{first} ({reason})" + ("\n" + rest if rest else ""))

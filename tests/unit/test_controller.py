@@ -12,7 +12,7 @@ import pytest
 from raymx import storage
 from raymx.cluster.role_manager import Observation
 from raymx.cluster.scaling_policy import Status
-from raymx.errors import KVStoreError, RoleLost, TrainingError
+from raymx.errors import KVStoreError, LoopError, RoleLost, TrainingError
 from raymx.experiment.loading import parse_experiment
 from raymx.training.channel import Event
 from raymx.trial import controller as controllers
@@ -178,6 +178,7 @@ def report(epoch: int, workers: int = 2) -> list[Event]:
     return all_of("report", 3 * epoch, REPORT | {"epoch": epoch}, workers)
 
 
+BEAT = {"heartbeat": 1}
 HELD = all_of("held", 3, (0, 3, 10))
 
 
@@ -327,7 +328,8 @@ def test_loops_that_ask_for_different_things_are_told_so(tmp_path: Path) -> None
 
 
 def test_a_loop_of_the_users_own_is_finished_when_it_returns(tmp_path: Path) -> None:
-    controller, _, _ = trial(tmp_path, [all_of("end", 0)])
+    controller, _, _ = trial(tmp_path, [report(1), all_of("end", 4)])
+    assert controller.next_row() is not None
     assert controller.next_row() is None
     assert controller.state == Finished()
 
@@ -344,3 +346,54 @@ def test_a_question_about_no_generation_is_an_error_of_ours(tmp_path: Path) -> N
     controller, _, _ = trial(tmp_path)
     with pytest.raises(KVStoreError, match="no KVStore generation is formed"):
         assert controller._generation
+
+
+def test_a_loop_that_ends_without_a_report_has_failed_at_once(tmp_path: Path) -> None:
+    controller, _, mailbox = trial(tmp_path, [HELD, all_of("end", 4)])
+    with pytest.raises(LoopError, match=r"training\.loop default ended without a report: call ctx\.report") as failed:
+        controller.next_row()
+    assert controller.state == Failed()
+    assert mailbox.ended
+    assert "\n" not in str(failed.value)
+
+
+def test_loops_that_cannot_meet_any_more_have_failed_at_once(tmp_path: Path) -> None:
+    """Worker 1 has ended; worker 0 pushes once more, and waits in MXNet for ever."""
+    controller, roles, _ = trial(tmp_path, [report(1), None])
+    assert controller.next_row() is not None
+    controller.advance()
+    loops = roles.group.generation
+    loops._waiting, loops.progress = {1: Event("end", 4, met=3)}, {0: BEAT | {"met": 4}, 1: BEAT | {"met": 3}}
+    with pytest.raises(LoopError, match=r"worker 1's loop has ended after 3 updates .* worker 0's is in number 4"):
+        controller.next_row()
+    assert controller.state == Failed()
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (
+            [Event("report", 4, REPORT, met=3), Event("end", 4, met=3)],
+            "worker 1's loop has ended, and worker 0's has not",
+        ),
+        (
+            [Event("report", 4, REPORT, met=3), Event("report", 4, REPORT, met=2)],
+            "worker 1's loop is at 'report' after 2",
+        ),
+    ],
+)
+def test_loops_that_made_other_calls_are_told_which(tmp_path: Path, events: list[Event], said: str) -> None:
+    controller, _, _ = trial(tmp_path, [report(1), events])
+    assert controller.next_row() is not None
+    with pytest.raises(LoopError, match=said):
+        controller.next_row()
+
+
+def test_a_loop_that_still_works_after_another_has_ended_is_waited_for(tmp_path: Path) -> None:
+    controller, roles, _ = trial(tmp_path, [report(1), None, all_of("end", 4)])
+    assert controller.next_row() is not None
+    controller.advance()
+    loops = roles.group.generation
+    loops._waiting, loops.progress = {1: Event("end", 4, met=3)}, {0: BEAT | {"met": 3}, 1: BEAT | {"met": 3}}
+    assert controller.next_row() is None
+    assert controller.state == Finished()

@@ -1,4 +1,4 @@
-"""What an experiment names of the user's own: functions where functions are wanted, and modules that can be imported."""
+"""What an experiment names of the user's own: functions where they are wanted, and modules that can be imported."""
 
 from __future__ import annotations
 
