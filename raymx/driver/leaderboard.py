@@ -72,7 +72,7 @@ class Leaderboard:
         standing.epoch = row.get("epoch", standing.epoch)
         standing.samples_per_sec = row.get("samples_per_sec", standing.samples_per_sec)
         value = row.get(self.metric, math.nan)
-        if not math.isnan(value):
+        if not math.isnan(value) and not diverged(row):
             standing.best = (
                 value if math.isnan(standing.best) else self.sign * max(self.sign * value, self.sign * standing.best)
             )

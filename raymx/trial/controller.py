@@ -11,6 +11,7 @@ When a role's process is killed: `Generation.poll` raises RoleLost, `Controller.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -64,6 +65,7 @@ class Controller:
         self._progress, self._speedometer = Progress(mailbox, trial_id, self.checkpoints), Speedometer()
         self._stopping = False
         self._watched_at = 0.0
+        self._warned_of_loss = False
         self._requests: Requests  # of the generation that runs
         self._stalls: StallMonitor
         checkpoint, resources = experiment.checkpoint, experiment.resources
@@ -265,6 +267,12 @@ class Controller:
             "learning_rate": self._requests.learning_rate(),
         }
         self._take_snapshot()
+        if problem := rows.divergence(row):
+            self._warn_of_loss(problem)
+            self._show()
+        if rows.diverged(row) and self._experiment.failures.nan == "stop":
+            self.state = Failed()
+            return {**row, DONE: True}
         # A loop of the user's may have more to report; it is finished when it returns.
         done = row["epoch"] >= self._experiment.training.epochs and self._experiment.training.loop == "default"
         self.state = Finished() if done else Paused() if self._stopping else Holding()
@@ -295,6 +303,14 @@ class Controller:
             first = self._generation.progress.get(0, {})
             speed = self._speedometer.samples_per_sec(first, self._sized.training.global_batch_size)
             self._progress.post("training", first | {"samples_per_sec": speed})
+            if not math.isfinite(first.get("loss", 0.0)):
+                self._warn_of_loss(f"the loss is {first['loss']} in epoch {first['epoch'] + 1}, step {first['step']}")
+
+    def _warn_of_loss(self, problem: str) -> None:
+        """Once a trial: what comes of it is said at the end."""
+        if not self._warned_of_loss:
+            self._warned_of_loss = True
+            self._progress.warn([problem])
 
     def _take_snapshot(self) -> None:
         """A checkpoint of where all loops wait now, in memory."""

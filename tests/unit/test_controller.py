@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from raymx.cluster.role_manager import Observation
 from raymx.cluster.scaling_policy import Status
 from raymx.errors import KVStoreError, LoopError, RoleLost, TrainingError
 from raymx.experiment.loading import parse_experiment
+from raymx.results import rows
 from raymx.training.channel import Event
 from raymx.trial import controller as controllers
 from raymx.trial.controller import Controller
@@ -397,3 +399,38 @@ def test_a_loop_that_still_works_after_another_has_ended_is_waited_for(tmp_path:
     loops._waiting, loops.progress = {1: Event("end", 4, met=3)}, {0: BEAT | {"met": 3}, 1: BEAT | {"met": 3}}
     assert controller.next_row() is None
     assert controller.state == Finished()
+
+
+NAN = REPORT | {"metrics": {"train_loss": math.nan, "validation_accuracy": 0.1}}
+
+
+def test_a_loss_that_is_nan_ends_the_trial_with_its_row(tmp_path: Path) -> None:
+    controller, _, mailbox = trial(tmp_path, [all_of("report", 3, NAN)])
+    row = controller.next_row()
+    assert row is not None
+    assert (row["epoch"], row["done"], math.isnan(row["train_loss"])) == (1, True, True)
+    assert controller.state == Failed()
+    assert controller._progress._warnings == [rows.divergence(row)]
+    assert not mailbox.ended  # Tune is told by the row
+
+
+def test_a_loss_that_is_nan_is_trained_on_with_where_one_asks_for_it(tmp_path: Path) -> None:
+    controller, _, _ = trial(tmp_path, [all_of("report", 3, NAN), report(2)])
+    controller._experiment = controller._experiment.model_copy(
+        update={"failures": controller._experiment.failures.model_copy(update={"nan": "go_on"})}
+    )
+    row = controller.next_row()
+    assert row is not None
+    assert not row["done"]
+    assert controller.state == Holding()
+    assert len(controller._progress._warnings) == 1
+
+
+def test_a_loss_that_is_nan_within_an_epoch_is_told_at_once_and_once(tmp_path: Path) -> None:
+    controller, roles, _ = trial(tmp_path, [HELD, all_of("report", 3, NAN)])
+    controller.advance()
+    roles.group.generation.progress = {0: BEAT | {"loss": math.nan, "epoch": 0, "step": 2, "steps": 9}}
+    controller.advance()
+    while controller.next_row() is None:
+        pass
+    assert controller._progress._warnings == ["the loss is nan in epoch 1, step 2"]
