@@ -106,7 +106,8 @@ class Trainer:
         else:
             self._wire.pull_gradients()
             # All workers pull the same sums, and an overflow of any of them is in there: they agree for nothing.
-            overflow = bool(self._scale) and not self._checks_before_push and not self._sums_are_finite()
+            looks = bool(self._scale) and not self._checks_before_push
+            overflow = looks and not all_finite(grads[0] for grads in self._wire.gradients)
             if not overflow:
                 self._update_here(rescale)
         if self._scale:
@@ -225,9 +226,6 @@ class Trainer:
     def _overflows(self) -> bool:
         here = not all_finite(grad for grads in self._wire.gradients for grad in grads)
         return self._agreement.any(here) if self._agreement else here
-
-    def _sums_are_finite(self) -> bool:
-        return all_finite(grads[0] for grads in self._wire.gradients)
 
 
 def trained_parameters(params: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:

@@ -23,7 +23,7 @@ from raymx.cluster.generation import Generation
 from raymx.cluster.role_group import Interrupted
 from raymx.cluster.role_manager import RoleManager
 from raymx.cluster.scaling_policy import Decision, Limits
-from raymx.errors import KVStoreError, LoopError, RaymxError, RoleLost, TrainingError
+from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
 from raymx.experiment.loading import ExperimentConfig
 from raymx.results import rows
 from raymx.storage import Location
@@ -32,7 +32,7 @@ from raymx.trial import failures
 from raymx.trial.checkpoints import TrialCheckpoints
 from raymx.trial.hold import Hold, behind
 from raymx.trial.mailbox import Mailbox
-from raymx.trial.meetings import are_apart, cannot_meet
+from raymx.trial.meetings import require_meeting, require_report, require_together
 from raymx.trial.progress import Progress, Speedometer
 from raymx.trial.requests import Requests
 from raymx.trial.stalls import StallMonitor
@@ -65,7 +65,6 @@ class Controller:
         self._progress, self._speedometer = Progress(mailbox, trial_id, self.checkpoints), Speedometer()
         self._stopping = False
         self._watched_at = 0.0
-        self._warned_of_loss = False
         self._requests: Requests  # of the generation that runs
         self._stalls: StallMonitor
         checkpoint, resources = experiment.checkpoint, experiment.resources
@@ -203,37 +202,24 @@ class Controller:
             self._watch()
         events = self._generation.poll(POLL_S)
         if events is None:
-            self._look_for_loops_apart()
+            met = {rank: said.get("met", 0) for rank, said in self._generation.progress.items()}
+            require_meeting(self._generation.waiting(), met)
             self._generation.answer(self._hold.let_on(self._generation.waiting()))
             return None
         kinds = {event.kind for event in events}
         if "held" in kinds:
             return self._held(events)
-        if apart := are_apart(events):
-            raise LoopError(apart)
+        require_together(events)
         payloads, kind = [event.payload for event in events], kinds.pop()
         if kind == "report":
             return self._row(payloads)
         if kind == "end":
-            self._require_report()
+            require_report(self._experiment.training.loop, self.checkpoints.metrics)
             self._take_snapshot()
             self.state = Finished()
         else:
             self._generation.answer_all(self._requests.answer(kind, payloads))
         return None
-
-    def _look_for_loops_apart(self) -> None:
-        met = {rank: said.get("met", 0) for rank, said in self._generation.progress.items()}
-        if apart := cannot_meet(self._generation.waiting(), met):
-            raise LoopError(apart)
-
-    def _require_report(self) -> None:
-        """A loop that has ended with no result has done something else than was asked for."""
-        if not self.checkpoints.metrics:
-            raise LoopError(
-                f"training.loop {self._experiment.training.loop} ended without a report: call ctx.report({{...}}) with "
-                "an epoch's figures, such as train_loss, at the end of each epoch"
-            )
 
     def _held(self, events: list[Event]) -> dict[str, Any] | None:
         """Bring all loops to one boundary; there, save."""
@@ -268,7 +254,7 @@ class Controller:
         }
         self._take_snapshot()
         if problem := rows.divergence(row):
-            self._warn_of_loss(problem)
+            self._progress.warn_of_loss(problem)
             self._show()
         if rows.diverged(row) and self._experiment.failures.nan == "stop":
             self.state = Failed()
@@ -304,13 +290,8 @@ class Controller:
             speed = self._speedometer.samples_per_sec(first, self._sized.training.global_batch_size)
             self._progress.post("training", first | {"samples_per_sec": speed})
             if not math.isfinite(first.get("loss", 0.0)):
-                self._warn_of_loss(f"the loss is {first['loss']} in epoch {first['epoch'] + 1}, step {first['step']}")
-
-    def _warn_of_loss(self, problem: str) -> None:
-        """Once a trial: what comes of it is said at the end."""
-        if not self._warned_of_loss:
-            self._warned_of_loss = True
-            self._progress.warn([problem])
+                said = f"the loss is {first['loss']} in epoch {first['epoch'] + 1}, step {first['step']}"
+                self._progress.warn_of_loss(said)
 
     def _take_snapshot(self) -> None:
         """A checkpoint of where all loops wait now, in memory."""
