@@ -17,6 +17,7 @@ raymx's own loop (raymx.training.loop) is written against this object too. `raym
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -38,6 +39,8 @@ from raymx.training.position import LoopPosition
 from raymx.training.registered import parameters_of
 from raymx.training.snapshots import Snapshots, numbers
 from raymx.training.trainers import make_schedule, make_trainer
+
+log = logging.getLogger(__name__)
 
 __all__ = ["DeviceBatch", "Part", "WorkerContext"]
 
@@ -65,6 +68,7 @@ class WorkerContext:
         self._membership, self._saved = membership, saved
         self._position = LoopPosition(saved.epoch, saved.step, saved.records) if saved else LoopPosition()
         self._trainer: Trainer | None = None
+        self._has_stepped = False
         self._batches = DeviceBatches(
             experiment,
             membership,
@@ -122,6 +126,7 @@ class WorkerContext:
         raise LoopError("ctx.store is not for loops; use  trainer = ctx.trainer(net)  in place of gluon.Trainer")
 
     def _step_begins(self) -> None:
+        self._has_stepped = True
         self.channel.met += self._membership.distributed and not self.asynchronous
         self._batches.step_begins()
 
@@ -239,6 +244,12 @@ class WorkerContext:
             if self.channel.boundary((*self.position, self._position.steps), may_wait=may_wait):
                 self._batches.seed()  # a run that goes on from the checkpoint that was made here does so too
             return
+        if not self._has_stepped:
+            log.warning(
+                "no step() of ctx.trainer(net) came before the report in epoch %d: what another trainer does stays in "
+                "its worker",
+                self._position.epoch,
+            )
         self._batches.pause()
         self._batches.count_epoch()
         figures = self._batches.meter.take()

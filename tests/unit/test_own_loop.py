@@ -351,3 +351,17 @@ def test_another_store_for_several_processes_is_refused_where_it_is_made() -> No
         with pytest.raises(LoopError, match=r"test_own_loop\.py"):
             trainer.step(1)
     assert mx.kv.create is create
+
+
+def test_a_trainer_that_makes_no_step_is_told(
+    monkeypatch: pytest.MonkeyPatch, small: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    def loop(ctx: WorkerContext) -> None:
+        ctx.trainer(weight_of(ctx))
+        ctx.report({"train_loss": 0.5})
+
+    InProcess(monkeypatch, YAML, small, loop)
+    assert "no step() of ctx.trainer(net) came before the report in epoch 0" in caplog.text
+    caplog.clear()
+    InProcess(monkeypatch, YAML, {**small, "training.epochs": 1}, trains_on_its_own_data)
+    assert not caplog.text

@@ -23,8 +23,8 @@ from raymx.data.pipeline.augment import generator
 from raymx.data.pipeline.image import Pixels, decode_full, decode_into
 from raymx.data.recordio.reading import read_payloads
 from raymx.data.recordio.record import unpack
-from raymx.errors import DataError
-from raymx.experiment.user_code import load_object
+from raymx.errors import DataError, ExperimentError
+from raymx.experiment.user_code import load_function, require_call
 from raymx.storage import Reader, is_uri, open_reader
 
 # An object store answers one request for a megabyte about as soon as one for nothing.
@@ -225,14 +225,25 @@ class TransformFailed(DataError):
 
 @lru_cache(maxsize=8)
 def load_transform(name: str, directory: str) -> Transform:
-    """The user's function of (image, label, rng); a Gluon transform, which takes the image alone, is wrapped."""
-    transform = load_object(name, directory)
-    if isinstance(transform, type) or not callable(transform):
-        raise DataError(
-            f"{name} is {'a class' if isinstance(transform, type) else type(transform).__name__}; a transform is a "
-            "function, or an instance of a Gluon transform"
-        )
-    return _gluon_transform(transform) if hasattr(transform, "collect_params") else transform
+    """The user's function of (image, label, rng); a Gluon transform, which takes the image alone, is wrapped.
+
+    Raises TransformFailed when it is none: no record is to blame for that.
+    """
+    try:
+        transform = load_function("data.transform", name, directory, _IS_A_TRANSFORM)
+        if isinstance(transform, type):
+            raise ExperimentError(f"data.transform: {name} is a class; name {_IS_A_TRANSFORM}")
+        if hasattr(transform, "collect_params"):
+            return _gluon_transform(transform)
+        require_call(f"data.transform: {name}", transform, _IS_A_TRANSFORM, None, None, None)
+    except ExperimentError as error:
+        raise TransformFailed(str(error)) from None
+    return transform  # type: ignore[no-any-return]
+
+
+_IS_A_TRANSFORM = (
+    "a function: def transform(image, label, rng): ... return image, label; or an instance of a Gluon transform"
+)
 
 
 def _gluon_transform(block: Any) -> Transform:
