@@ -18,7 +18,7 @@ from raymx.experiment.user_code import load_function, require_call
 from raymx.training import metrics
 from raymx.training.precision import Prepare, require_avx512, with_input
 from raymx.training.registered import check_registered
-from raymx.training.shapes import require_a_row_each, require_one_output
+from raymx.training.shapes import require_a_row_each, require_labels, require_one_output
 
 _MAKES_A_NET = "a function that makes the net: def net(classes, **options): ... return block"
 _IS_A_LOSS = "a function or Gluon loss: def loss(outputs, labels): ... return losses of shape (rows,)"
@@ -163,10 +163,7 @@ def _arrays(outputs: Any) -> list[NDArray[np.float32]]:
 def build_loss(experiment: ExperimentConfig) -> Loss:
     """The loss by name, or the user's: a Gluon loss class, or a function of (outputs, labels)."""
     name = experiment.model.loss
-    known = names.LOSSES.get(name)
-    loss = getattr(gluon.loss, known)() if known else _own_loss(name, experiment.directory)
-    if isinstance(loss, gluon.HybridBlock):
-        loss.hybridize()
+    loss = _named_loss(name) if name in names.LOSSES else _own_loss(name, experiment.directory)
     loss = _a_row_each(f"model.loss {name}", loss)
     dtype = experiment.precision.dtype
     if dtype == "float32":
@@ -176,6 +173,17 @@ def build_loss(experiment: ExperimentConfig) -> Loss:
     return lambda outputs, labels: loss(outputs.astype(wide), labels.astype(wide))
 
 
+def _named_loss(name: str) -> Loss:
+    loss = getattr(gluon.loss, names.LOSSES[name])()
+    loss.hybridize()
+
+    def call(outputs: Any, labels: Any) -> Any:
+        require_labels(name, outputs, labels)
+        return loss(outputs, labels)
+
+    return call
+
+
 def _own_loss(name: str, directory: str) -> Loss:
     loss = load_function("model.loss", name, directory, _IS_A_LOSS)
     if isinstance(loss, type):
@@ -183,6 +191,8 @@ def _own_loss(name: str, directory: str) -> Loss:
         require_call(f"model.loss: {name}()", loss, _IS_A_LOSS, None, None)
     elif not isinstance(loss, gluon.Block):
         require_call(f"model.loss: {name}", loss, _IS_A_LOSS, None, None)
+    if isinstance(loss, gluon.HybridBlock):
+        loss.hybridize()
     return loss
 
 

@@ -16,6 +16,17 @@ def require_one_output(net: str, outputs: Any) -> None:
         )
 
 
+def require_labels(loss: str, outputs: Any, labels: Any) -> None:
+    """Raise TrainingError when one of raymx's own losses cannot take these labels for these outputs."""
+    a_row = loss == "softmax_cross_entropy"
+    if labels.size != (labels.shape[0] if a_row else outputs.size):
+        raise TrainingError(
+            f"model.loss {loss} takes {'one label a row' if a_row else 'as many labels as outputs'}, and got outputs "
+            f"{outputs.shape} and labels {labels.shape}: look at data.label_width and model.classes, or use a loss of "
+            "your own"
+        )
+
+
 def require_a_row_each(what: str, values: Any, rows: int) -> None:
     """Raise TrainingError when ``what`` did not give one number for each of ``rows`` rows."""
     if not _is_array(values) or values.shape != (rows,):

@@ -114,6 +114,16 @@ def test_what_is_shown_is_an_array() -> None:
         batches.queued([mx.nd.ones(3)])
 
 
+@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "l2", "sigmoid_bce"])
+def test_labels_that_a_loss_cannot_take_are_told_in_one_line(loss: str) -> None:
+    call = nets.build_loss(make_experiment(model__loss=loss))
+    outputs, fitting = mx.nd.ones((ROWS, 3)), LABELS if loss.startswith("softmax") else mx.nd.ones((ROWS, 3))
+    assert call(outputs, fitting).shape == (ROWS,)
+    with pytest.raises(TrainingError, match=rf"model\.loss {loss} takes .* labels \(6, 2\): look at") as refused:
+        call(outputs, mx.nd.ones((ROWS, 2)))
+    assert "\n" not in str(refused.value)
+
+
 # ---- in raymx's own loop ----
 
 OWN = """
