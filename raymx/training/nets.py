@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -61,7 +62,22 @@ def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> gl
     if dtype != "float32":
         net.cast(dtype)  # batch norm keeps float32 under float16: Gluon's own cast does so
     _settle_shapes(net, experiment, devices)
+    if experiment.training.loop == "default" and model.loss == "sigmoid_bce" and _last_operator(net) == "sigmoid":
+        raise TrainingError(
+            f"model.net {model.net} ends in a sigmoid, and model.loss sigmoid_bce has one itself: leave the net's out, "
+            "since two would hide which outputs are above probability 0.5"
+        )
     return net
+
+
+def _last_operator(net: gluon.Block) -> str:
+    """MXNet's name of what a net computes last; "" where it has no graph."""
+    try:
+        graph = json.loads(net(mx.sym.Variable("data")).tojson())
+    except Exception:  # whatever the user's forward raises on symbols
+        return ""
+    last = graph["nodes"][graph["heads"][0][0]]
+    return str(last.get("attrs", {}).get("act_type", last["op"]))
 
 
 def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> None:

@@ -144,6 +144,12 @@ def mlp(classes):
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Dense(classes))
     return net
+def sigmoid(classes, layer):
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(classes, activation="sigmoid" if layer else None))
+    if not layer:
+        net.add(gluon.nn.HybridLambda("sigmoid"))
+    return net
 def column(outputs, labels): return gluon.loss.SoftmaxCrossEntropyLoss()(outputs, labels).reshape((-1, 1))
 def wide(outputs, labels): return (outputs.argmax(axis=1) == labels).reshape((-1, 1))
 """
@@ -206,3 +212,25 @@ def test_one_output_is_one_array() -> None:
     require_one_output("mine:net", mx.nd.ones(3))
     with pytest.raises(TrainingError, match=r"mine:net returns a dict"):
         require_one_output("mine:net", {})
+
+
+@pytest.mark.parametrize("layer", [True, False])
+def test_a_second_sigmoid_is_refused(monkeypatch: pytest.MonkeyPatch, experiment: dict[str, Any], layer: bool) -> None:
+    """All its outputs are above 0, so its accuracy would be that of a guess."""
+    overrides = {
+        "model.net": "shape_objects:sigmoid",
+        "model.classes": 1,
+        "model.options": {"layer": layer},
+        "model.loss": "sigmoid_bce",
+    }
+    with pytest.raises(
+        TrainingError, match=r"shape_objects:sigmoid ends in a sigmoid, and model\.loss sigmoid_bce has one"
+    ):
+        InProcess(monkeypatch, experiment["path"], overrides, loop.train)
+    InProcess(monkeypatch, experiment["path"], {**overrides, "model.loss": "l2", "model.metric": "mse"}, loop.train)
+
+
+def test_one_logit_is_trained_and_scored(monkeypatch: pytest.MonkeyPatch, experiment: dict[str, Any]) -> None:
+    overrides = {"model.classes": 1, "model.loss": "sigmoid_bce"}
+    (row,) = InProcess(monkeypatch, experiment["path"], overrides, loop.train).rows
+    assert 0 <= row["train_accuracy"] <= 1
