@@ -51,6 +51,10 @@ class TrainingError(RaymxError):
     """(epoch, step) where it was raised, when that is known."""
 
 
+class LoopError(TrainingError):
+    """The experiment's loop does not keep to what its context asks of it: it would do so each time."""
+
+
 class StallError(TrainingError):
     """A loop stood still for longer than ``failures.stall_timeout_s``."""
 

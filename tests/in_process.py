@@ -42,6 +42,7 @@ class InProcess:
             self.experiment, Membership(0, 1, 0, False), mx.kv.create("device"), devices, saved
         )
         self.rows: list[dict[str, float]] = []
+        self.payloads: list[dict[str, Any]] = []
         self.saved: Saved | None = None
         self._loop, self._error = loop, list[BaseException]()
         if hold_at is not None:
@@ -54,6 +55,7 @@ class InProcess:
         channel = self.context.channel
         while (event := channel._events.get(timeout=TIMEOUT_S)).kind not in ("end", "failed"):
             if event.kind == "report":
+                self.payloads.append(event.payload)
                 self.rows.append(event.payload["metrics"])
             if event.kind == "held":
                 self.saved = self._take()

@@ -132,7 +132,7 @@ def keeps_store(ctx: Any) -> None:
     """A user's mistake: a reference to the store outlives the loop."""
     import loops
 
-    loops.kept = ctx.store
+    loops.kept = ctx._store
     push_fixed(ctx)
 
 
@@ -166,7 +166,7 @@ def sends_a_command(ctx: Any) -> None:
     weight = _parameter("weight", [0.0] * 4, ctx.devices)
     trainer = ctx.trainer(_Net(weight=weight))
     if ctx.rank == 0:
-        ctx.store._send_command_to_servers(0, pickle.dumps(_Payload(ctx.experiment.model.options["path"]), 0).decode())
+        ctx._store._send_command_to_servers(0, pickle.dumps(_Payload(ctx.experiment.model.options["path"]), 0).decode())
     for grad in weight.list_grad():
         grad[:] = 1.0
     trainer.step()

@@ -25,7 +25,7 @@ def overflows(ctx: Any) -> None:
         trainer.step()
         mx.nd.waitall()
         if ctx.asynchronous:
-            ctx.store._barrier()
+            ctx._store._barrier()
             trainer.pull()
         values = [float(value) for p in (weight, other) for value in p.data().asnumpy()]
         ctx.report({f"value_{i}": value for i, value in enumerate(values)}, state={"done": number + 1})

@@ -28,6 +28,7 @@ from raymx.errors import KVStoreError, RaymxError, TrainingError
 from raymx.experiment.user_code import as_written, code_folder, folder_here, use_code
 from raymx.kvstore import native
 from raymx.kvstore.env import socket_path
+from raymx.kvstore.guard import no_other_store
 from raymx.kvstore.server import HostedServer, enter_generation, serve_as_scheduler
 
 
@@ -114,7 +115,8 @@ class Server:
     @ray.method(concurrency_group="control")
     def install(self, spec: Any, restored: Any) -> None:
         try:
-            self._server.install(replace(spec, directory=self._directory), restored)
+            with no_other_store():
+                self._server.install(replace(spec, directory=self._directory), restored)
         except Exception as error:
             raise _user_error("the optimizer cannot be made", error, self._directory) from None
 
@@ -213,7 +215,8 @@ class Worker:
         from raymx.training.channel import LoopEnded
 
         try:
-            _loop_of(task.experiment, self._directory)(self._enter(task, saved))
+            with no_other_store():
+                _loop_of(task.experiment, self._directory)(self._enter(task, saved))
             self._context.channel.ask("end")  # it can still be asked for a checkpoint
         except LoopEnded:
             pass
@@ -272,6 +275,7 @@ class Worker:
         return {
             **(context.progress if context else {}),
             "heartbeat": context.heartbeat if context else 0,
+            "met": context.channel.met if context else 0,
             "pid": os.getpid(),
             "warnings": self._warnings.take(),
         }
@@ -317,9 +321,9 @@ def _loop_of(experiment: Mapping[str, Any], directory: str) -> Any:
         from raymx.training.loop import train
 
         return train
-    from raymx.experiment.user_code import load_object
+    from raymx.experiment.user_code import load_function
 
-    return load_object(name, directory)
+    return load_function("training.loop", name, directory, "a function of the context: def train(ctx): ...", None)
 
 
 def _is_open(host: str, port: int, unix_socket: bool) -> bool:

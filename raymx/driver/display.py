@@ -13,6 +13,7 @@ from rich.text import Text
 
 from raymx import __version__
 from raymx.experiment import rules
+from raymx.results.rows import diverged
 from raymx.sweep.plan import RunPlan
 from raymx.sweep.trial_records import TrialRecord
 from raymx.text.words import count
@@ -109,7 +110,7 @@ class Display:
         self.say(f"results     {path}")
         if summary["parameters"]:
             self.say(f"parameters  {summary['parameters']}")
-        if summary["state"] != "finished":
+        if summary["state"] != "finished" and not diverged(summary.get("final") or {}):  # that would end there again
             self.say(f"go on with  {self.resume_with} {path}")
 
     def _draw(self, shown: RenderableType) -> None:
@@ -154,7 +155,6 @@ def row_line(row: Mapping[str, Any], epochs: int) -> str:
         and isinstance(value, float)
         and name != "train_s"
         and not name.endswith("_samples")
-        and not math.isnan(value)
     )
     speed = row.get("samples_per_sec")
     cost = f"  {speed:,.0f} samples/s" if speed and not math.isnan(speed) else ""

@@ -84,6 +84,7 @@ class Leaderboard:
             standing.reported[standing.epoch] = speed
         if not math.isnan(value):
             standing.last = value
+        if not math.isnan(value) and not diverged(row):
             standing.best = (
                 value if math.isnan(standing.best) else self.sign * max(self.sign * value, self.sign * standing.best)
             )

@@ -24,6 +24,7 @@ from raymx.driver.progress_csv import ProgressCsv
 from raymx.driver.restarts import Restarts
 from raymx.driver.stopper import Stopper
 from raymx.results import run_folder
+from raymx.results.rows import diverged, divergence
 from raymx.sweep.listener import Listener, listen
 from raymx.sweep.plan import Cell
 from raymx.sweep.trial_records import State, TrialRecords
@@ -135,8 +136,14 @@ class Monitor(Listener):
         self._over(trial.trial_id, "failed", str(run_folder.root_cause(_error_of(trial)) or "no reason is known"))
 
     def on_complete(self, trial: Any) -> None:
-        """The trial has done its last epoch, or the trial scheduler has stopped it."""
-        ended = (trial.last_result or {}).get("done") and trial.trial_id not in self._stopped
+        """The trial has done its last epoch, or the trial scheduler has stopped it, or a loss that is no number."""
+        row = trial.last_result or {}
+        record = self._trials.records.get(trial.trial_id)
+        if record and diverged(row) and record.experiment.failures.nan == "stop":
+            failed = not record.axes  # of a sweep it has a place in the report
+            self._over(trial.trial_id, "failed" if failed else "stopped", divergence(row) if failed else None)
+            return
+        ended = row.get("done") and trial.trial_id not in self._stopped
         self._over(trial.trial_id, "finished" if ended else "stopped")
 
     def on_step_end(self, trials: list[Any]) -> None:

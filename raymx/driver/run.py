@@ -25,7 +25,7 @@ from raymx.driver.sweep_display import SweepDisplay
 from raymx.errors import CheckpointError, ExperimentError, PlacementError, RaymxError, TrainingError
 from raymx.experiment import code_copy, loading, source_files
 from raymx.experiment.loading import ExperimentConfig
-from raymx.results import run_folder
+from raymx.results import rows, run_folder
 from raymx.results import summary as summaries
 from raymx.storage import location
 from raymx.sweep.plan import RunPlan
@@ -268,6 +268,13 @@ class Driver:
         """Say how a single trial ended, and write the summary."""
         interrupted = interrupt.requested and not (result.metrics or {}).get("done")
         error = None if interrupted else run_folder.root_cause(result.error)  # else of a failure that was mended
+        if (
+            not interrupted
+            and not error
+            and self.experiment.failures.nan == "stop"
+            and rows.diverged(result.metrics or {})
+        ):
+            error = TrainingError(f"{rows.divergence(result.metrics)} (failures.nan: go_on would train on)")
         if error and os.strerror(errno.ENOSPC) in str(error):
             error = CheckpointError(f"{error}; {run_folder.space(self._storage_path)}")
         state = "interrupted" if interrupted else "failed" if error else "finished"

@@ -61,15 +61,26 @@ def check_widths(experiment: ExperimentConfig, found: Mapping[int, int]) -> None
     if experiment.training.loop != "default" or max(found, default=1) == 1:
         return
     counts = f"data.label_width is auto, and records have {in_words(found)}"
-    for key, name in (("model.loss", model.loss), ("model.metric", model.metric)):
-        if name in names.TAKE_A_CLASS:
-            raise DataError(f"{counts}, but {key} {name} takes one: {one_label_fix(key)}")
+    for key, name in take_a_class(experiment).items():
+        raise DataError(f"{counts}, but {key} {name} takes one: {one_label_fix(key)}")
     if len(found) > 1 and (model.loss in names.LOSSES or model.metric in names.METRICS):
         name = model.loss if model.loss in names.LOSSES else model.metric
         raise DataError(
             f"{counts}: what is missing would be filled up with -1, and {name} would take that for labels: pack "
             "equally many, or use a loss and a metric of your own"
         )
+
+
+def take_a_class(experiment: ExperimentConfig) -> dict[str, str]:
+    """``model.loss`` and ``model.metric`` where they take one label, the number of a class, by key."""
+    model = experiment.model
+    given = {"model.loss": model.loss, "model.metric": model.metric}
+    each_output = model.loss == "sigmoid_bce"  # accuracy is then that of each output
+    return {
+        key: name
+        for key, name in given.items()
+        if name in names.TAKE_A_CLASS and not (each_output and name == "accuracy")
+    }
 
 
 def one_label_fix(key: str) -> str:

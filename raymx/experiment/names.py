@@ -37,7 +37,7 @@ LOSSES = {
 """Losses, and the class of ``mxnet.gluon.loss`` that each is. To add one: a row here."""
 
 METRICS = {
-    "accuracy": "whether the largest output is the label",
+    "accuracy": "whether the largest output is the label; with sigmoid_bce the part of the outputs on the right side",
     "top5": "whether the label is among the five largest outputs",
     "mse": "the mean square of output - label",
 }

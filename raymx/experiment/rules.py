@@ -16,7 +16,7 @@ from typing import Literal
 
 from raymx.errors import ExperimentError
 from raymx.experiment import names, store_types
-from raymx.experiment.label_rules import one_label_fix
+from raymx.experiment.label_rules import one_label_fix, take_a_class
 from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.lr_rules import LR_RULES
 from raymx.experiment.store_types import STORE_TYPES, StoreType
@@ -56,6 +56,7 @@ def problems(experiment: ExperimentConfig, *, gpus_available: int | None = None)
         _decay(experiment),
         _data(experiment),
         _labels(experiment),
+        _metric(experiment),
     )
     return [problem for rule in rules for problem in rule]
 
@@ -350,18 +351,38 @@ def _labels(experiment: ExperimentConfig) -> Iterator[Problem]:
     model, width = experiment.model, experiment.data.label_width
     if experiment.training.loop != "default" or width == "auto":
         return
+    one_each = take_a_class(experiment)
     for key, name in (("model.loss", model.loss), ("model.metric", model.metric)):
-        if name in names.TAKE_A_CLASS and width > 1:
+        if key in one_each and width > 1:
             reason = f"it takes one label, the number of the class, and data.label_width is {width}"
             yield Problem(key, name, reason, one_label_fix(key))
         of_raymx = name in names.LOSSES or name in names.METRICS
-        if of_raymx and name not in names.TAKE_A_CLASS and model.net in names.MODEL_ZOO and model.classes != width:
+        if of_raymx and key not in one_each and model.net in names.MODEL_ZOO and model.classes != width:
             yield Problem(
                 key,
                 name,
                 f"it takes a label an output, and model.classes is {model.classes} where data.label_width is {width}",
                 "make them equal, or choose another one",
             )
+
+
+def _metric(experiment: ExperimentConfig) -> Iterator[Problem]:
+    """Metrics that ask which output is the largest, where none of several is to be."""
+    model = experiment.model
+    if experiment.training.loop != "default":  # which has metrics of its own
+        return
+    if model.metric not in ("accuracy", "top5") or (model.metric == "accuracy" and model.loss == "sigmoid_bce"):
+        return
+    fix = "use model.loss sigmoid_bce with accuracy for labels of 0 and 1, mse for numbers, or a metric of your own"
+    if model.loss == "l2":
+        reason = "it asks which output is the largest, and model.loss l2 has outputs become numbers"
+    elif model.loss == "sigmoid_bce":
+        reason = "it asks for the largest outputs, and model.loss sigmoid_bce takes each output for itself"
+    elif model.classes == 1:
+        reason = "it asks which output is the largest, and model.classes is 1"
+    else:
+        return
+    yield Problem("model.metric", model.metric, reason, fix)
 
 
 # What works, but is worth a sentence.

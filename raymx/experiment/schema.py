@@ -453,6 +453,10 @@ class Failures(Section):
 
     max: Annotated[int, Field(ge=0, description="a whole number, at least 0")] = 3
     """So often a run goes on after an error of its own code, or a stall; lost processes and nodes do not count."""
+    nan: Literal["stop", "go_on"] = "stop"
+    """What follows from an epoch whose loss is NaN or infinite: ``stop`` ends the trial, and a single run has failed
+    then (exit code 1); with ``go_on`` it trains on. Such an epoch is never the best.
+    """
     stall_timeout_s: Positive = 600.0
     """Seconds without a batch or a report after which a loop counts as stalled."""
 

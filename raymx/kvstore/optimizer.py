@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raymx.errors import CheckpointError
-from raymx.experiment.user_code import load_object
+from raymx.experiment.user_code import load_function
 from raymx.kvstore.schedule import Schedule
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState
@@ -181,7 +181,8 @@ def _create(spec: OptimizerSpec, schedule: _ScheduleOfUpdates) -> mx.optimizer.O
     arguments = dict(spec.options, rescale_grad=spec.rescale_grad, lr_scheduler=schedule)
     factory: Callable[..., mx.optimizer.Optimizer]
     if ":" in spec.name:
-        factory = load_object(spec.name, spec.directory)
+        wanted = "a class of mx.optimizer.Optimizer, or a function that makes one"
+        factory = load_function("training.optimizer.name", spec.name, spec.directory, wanted)
         optimizer = factory(**arguments)
     else:
         optimizer = mx.optimizer.create(spec.name, **arguments)

@@ -33,8 +33,8 @@ class Trainer:
     """Synchronizes ``params`` over a store: those of `trained_parameters`, whose order numbers the keys.
 
     ``install`` is called once with the `OptimizerSpec` when the optimizer runs on servers, and returns when it does;
-    ``set_remote_rate`` likewise for a new rate. ``scale``: what the loop's losses are multiplied by, which the updates
-    divide by.
+    ``set_remote_rate`` likewise for a new rate; ``on_step`` as each step begins. ``scale``: what the loop's losses are
+    multiplied by, which the updates divide by.
     """
 
     def __init__(
@@ -48,10 +48,13 @@ class Trainer:
         restored: OptimizerState | None = None,
         install: Callable[[OptimizerSpec, dict[int, int]], None] | None = None,
         set_remote_rate: Callable[[float], None] | None = None,
+        on_step: Callable[[], None] | None = None,
     ) -> None:
+        self._on_step = on_step
         _check_optimizer(spec.name, params)
         self._settings, self._scale, self._rescale = settings, scale, spec.rescale_grad
         self._params = list(params.items())
+        self._added_up = [param for param in params.values() if param.grad_req == "add"]
         self._wire = Wire(list(params.values()), store, half=settings.half)
         self._on_servers = settings.distributed and settings.update_on_kvstore
         self._set_remote_rate = set_remote_rate
@@ -75,11 +78,18 @@ class Trainer:
         self._agreement = self._agree_over(store)
 
     def step(self) -> None:
-        """One update: call it after backward.
+        """One update: call it after backward; or after several, where ``grad_req`` is add: those begin at 0 again.
 
         Returns before the engine has done it; but with a loss scale it waits for the gradients, and when those of any
         worker are inf or nan, nothing is updated anywhere.
         """
+        if self._on_step:
+            self._on_step()
+        self._update()
+        for param in self._added_up:
+            param.zero_grad()
+
+    def _update(self) -> None:
         rescale = self._rescale_of_pushed()
         self._wire.load(self._push_factor())
         if self._scale and self._checks_before_push and self._overflows():
@@ -96,7 +106,8 @@ class Trainer:
         else:
             self._wire.pull_gradients()
             # All workers pull the same sums, and an overflow of any of them is in there: they agree for nothing.
-            overflow = bool(self._scale) and not self._checks_before_push and not self._sums_are_finite()
+            looks = bool(self._scale) and not self._checks_before_push
+            overflow = looks and not all_finite(grads[0] for grads in self._wire.gradients)
             if not overflow:
                 self._update_here(rescale)
         if self._scale:
@@ -216,9 +227,6 @@ class Trainer:
         here = not all_finite(grad for grads in self._wire.gradients for grad in grads)
         return self._agreement.any(here) if self._agreement else here
 
-    def _sums_are_finite(self) -> bool:
-        return all_finite(grads[0] for grads in self._wire.gradients)
-
 
 def trained_parameters(params: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
     """The parameters that have a gradient (grad_req is not "null"), once each: a shared one has several names.
@@ -249,6 +257,8 @@ def _check(name: str, param: mx.gluon.Parameter) -> None:
             f"parameter {name} is not initialized, its shape is {param.shape}: initialize the net and "
             "run one batch through it before trainer(net)"
         )
+    if param.shape is None:  # of a SymbolBlock, whose file of parameters has brought arrays and told no shape
+        param.shape = param.list_data()[0].shape
 
 
 def _check_optimizer(optimizer: str, params: Mapping[str, mx.gluon.Parameter]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raymx.report.model import ObjectiveColumn, TrialResult, number
-from raymx.results.rows import steady
+from raymx.results.rows import diverged, steady
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ def measure(
 ) -> TrialMeasures:
     """All measures of a trial. ``target`` is a value of the objective; ``prices`` of an hour of a "CPU" and a "GPU"."""
     series = trial.series(objective.metric)
-    best = objective.best(value for _, value in series)
-    at_best = next((row for row, value in series if value == best), None)
+    sound = [(row, value) for row, value in series if not diverged(row)]
+    best = objective.best(value for _, value in sound)
+    at_best = next((row for row, value in sound if value == best), None)
     at_target = next((row for row, value in series if target is not None and objective.gain(value, target) >= 0), None)
     time_s = trial.wall_s if trial.wall_s is not None else elapsed(trial, trial.rows[-1]) if trial.rows else None
     cpu_s, gpu_s = (None if time_s is None or count is None else count * time_s for count in (trial.cpus, trial.gpus))

@@ -11,10 +11,35 @@ CHANCE = 1.2  # times 1 / classes: an accuracy up to that is what guessing gives
 SLOW_TWIN = 0.7  # of the median speed of a trial's repeats: below that something else used its node
 
 
+HUGE = 1e10  # a loss above that is none that training comes back from
+
+
 def diverged(row: Mapping[str, Any]) -> bool:
-    """Whether the training loss is NaN or infinite: no later epoch mends that."""
-    loss = row.get("train_loss")
-    return isinstance(loss, float) and not math.isfinite(loss)
+    """Whether a training loss is NaN or infinite: no later epoch mends that."""
+    return any(not math.isfinite(loss) for loss in _losses(row).values())
+
+
+def divergence(row: Mapping[str, Any]) -> str:
+    """What a row's losses say of a net that has no sensible weights any more, in words; "" when they are fine."""
+    bad = {name: loss for name, loss in _losses(row).items() if not abs(loss) <= HUGE}
+    if not bad:
+        return ""
+    name, loss = next(iter(bad.items()))
+    if math.isfinite(loss):
+        return f"{name} is {loss:.3g} in epoch {row['epoch']:g}: training has most likely diverged; {_LOWER}"
+    return f"{name} is {loss} in epoch {row['epoch']:g}, and no later epoch mends that; {_LOWER}"
+
+
+_LOWER = "lower training.base_lr or lengthen training.warmup_epochs, and look for such values in the data"
+
+
+def _losses(row: Mapping[str, Any]) -> dict[str, float]:
+    """By name: of raymx's own loop ``train_loss``, of others what they call so. That of validation may overflow."""
+    return {
+        name: value
+        for name, value in row.items()
+        if name.endswith("loss") and not name.startswith("validation") and isinstance(value, float)
+    }
 
 
 def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import platform
 import subprocess
@@ -15,6 +16,7 @@ from raymx.errors import RaymxError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.results.columns import WHOLE_EXPERIMENT
+from raymx.results.rows import diverged
 from raymx.results.run_folder import best_metric
 
 
@@ -23,12 +25,12 @@ def summary(
 ) -> dict[str, Any]:
     """The run in one plain dictionary. ``result`` is Tune's of the trial; ``began`` a time.time()."""
     metric, mode = best_metric(experiment)
-    frame = result.metrics_dataframe
+    frame = _sound(result.metrics_dataframe)
     best: dict[str, Any] = {}
     if frame is not None and metric in frame and frame[metric].notna().any():
         at = frame[metric].idxmax() if mode == "max" else frame[metric].idxmin()
         best = {"metric": metric, "mode": mode, "value": float(frame[metric][at]), "epoch": float(frame["epoch"][at])}
-    checkpoint = _best_checkpoint(result, metric, mode) if best else result.checkpoint
+    checkpoint = _best_checkpoint(result, metric, mode) if best else _last_checkpoint(result)
     final = {name: value for name, value in (result.metrics or {}).items() if name not in WHOLE_EXPERIMENT}
     return {
         "name": experiment.name,
@@ -54,7 +56,7 @@ def sweep_summary(
     """A sweep in one plain dictionary. ``grid`` is Tune's; ``began`` a time.time()."""
     metric, mode = best_metric(experiment)
     sign = 1 if mode == "max" else -1
-    frames = [(result, result.metrics_dataframe) for result in grid]
+    frames = [(result, _sound(result.metrics_dataframe)) for result in grid]
     known = [
         (frame[metric][at], result, frame.loc[at])
         for result, frame in frames
@@ -90,11 +92,24 @@ def sweep_summary(
     }
 
 
+def _sound(frame: Any) -> Any:
+    """The rows of epochs whose loss was a number: others are never the best, whatever their score."""
+    return frame if frame is None else frame[[not diverged(row) for row in frame.to_dict("records")]]
+
+
 def _best_checkpoint(result: Any, metric: str, mode: str) -> Any:
-    try:
-        return result.get_best_checkpoint(metric, mode)
-    except RuntimeError:  # none of those kept has the metric: saved before its first value
-        return result.checkpoint
+    """Of those kept. None of them may have the metric: saved before its first value."""
+    kept = [
+        (row[metric], checkpoint)
+        for checkpoint, row in result.best_checkpoints or []
+        if metric in row and not diverged(row) and not math.isnan(row[metric])
+    ]
+    best = max if mode == "max" else min
+    return best(kept, key=lambda one: one[0])[1] if kept else _last_checkpoint(result)
+
+
+def _last_checkpoint(result: Any) -> Any:
+    return None if diverged(result.metrics or {}) else result.checkpoint
 
 
 def _versions() -> dict[str, str | None]:

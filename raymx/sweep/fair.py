@@ -10,7 +10,6 @@ from ray.tune.schedulers import TrialScheduler
 
 from raymx import _ray
 from raymx.cluster.waiting import anybody_waits, must_yield
-from raymx.results.rows import diverged
 from raymx.sweep.listener import listener
 from raymx.sweep.space import experiment_of
 
@@ -20,8 +19,8 @@ NONE_PENDING = -1  # Tune takes 0 for its own default
 
 
 class Fair:
-    """What raymx adds to a trial scheduler of Tune's: a trial whose loss is no number any more is stopped; and between
-    two trials the warm processes are given up when another job has been waiting for their place."""
+    """What raymx adds to a trial scheduler of Tune's: between two trials the warm processes are given up when another
+    job has been waiting for their place."""
 
     _yields_until = 0.0  # while it gives others the time to be placed
 
@@ -31,8 +30,6 @@ class Fair:
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         decision: str = super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
-        if diverged(result):
-            decision = TrialScheduler.STOP
         if decision == TrialScheduler.STOP and not _at_its_end(trial.config, result):
             listener().on_stop(trial.trial_id)
         return decision

@@ -88,12 +88,14 @@ class DeviceBatches:
         self.meter = Meter()
         self.progress: dict[str, Any] = {}
         self.num_given = 0
+        self._own_steps = 0  # made since the last report, by a loop that takes no batches from here
+        self._trains_here = False
         show = self._show_loss if membership.rank == 0 else None
         self._ahead = StepsAhead(experiment.report.disp_batches, show)
 
     def train(self, epoch: int) -> Iterator[DeviceBatch]:
         """The batches of an epoch from where the position is, which goes on with each."""
-        position = self._position
+        position, self._trains_here = self._position, True
         position.enter(epoch)
         position.steps = steps = self.data.plan.steps_from(position.step, position.records)
         self.seed()
@@ -120,7 +122,39 @@ class DeviceBatches:
 
     def queued(self, losses: mx.nd.NDArray) -> None:
         """The losses of the step of the last batch, which need not be computed yet."""
+        if not isinstance(losses, mx.nd.NDArray):
+            raise TrainingError(
+                f"show() got a {type(losses).__name__}: give it one NDArray, the losses of one device of this step"
+            )
         self._ahead.add(self.num_given, losses)
+
+    def step_begins(self) -> None:
+        """The loop makes an update. With data of its own that tells its speed and where it is."""
+        if self._trains_here:
+            return
+        self.num_given += 1
+        self._own_steps += 1
+        self.meter.start()
+        rows = self._experiment.training.global_batch_size / self._membership.num_workers
+        self.meter.step_done(rows, mx.nd.waitall)
+        self.progress.update(epoch=self._position.epoch, step=self._own_steps)
+
+    def pause(self) -> None:
+        """Validation begins, or a report: the speed of a loop with data of its own is not told by it."""
+        if not self._trains_here:
+            mx.nd.waitall()
+            self.meter.stop()
+
+    def count_epoch(self) -> None:
+        """Before a report: it ends an epoch of a loop that has trained on data of its own."""
+        if self._own_steps and not self._trains_here:
+            self._position.epoch_done(self._position.epoch)
+
+    def go_on(self) -> None:
+        """After a report."""
+        if self._own_steps and not self._trains_here:
+            self.meter.start()
+        self._own_steps = 0
 
     def seed(self) -> None:
         """Random numbers of MXNet (dropout) are a function of the position: the same when a run goes on from here."""

@@ -16,11 +16,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Event:
-    """What a loop tells the trial. ``count`` is the number of report() calls so far, the same in every worker."""
+    """What a loop tells the trial. ``count`` is the number of report() calls so far, the same in every worker.
+
+    ``met`` is that of the operations so far which need all workers: updates of a sync store, and its barriers.
+    """
 
     kind: str
     count: int
     payload: Any = None
+    met: int = 0
 
 
 class LoopEnded(BaseException):
@@ -38,11 +42,12 @@ class Channel:
         self._answered = 0  # answers to "held" and "report"
         self._lock = threading.Lock()
         self._count = 0
+        self.met = 0  # operations begun that need all workers
         self.heartbeat = 0  # grows whenever the loop does something: a watcher sees that it does not stand still
 
     def ask(self, kind: str, payload: Any = None) -> Any:
         """Post an event and wait for its answer, doing what the trial commands meanwhile."""
-        self._events.put(Event(kind, self._count, payload))
+        self._events.put(Event(kind, self._count, payload, self.met))
         while True:
             name, argument, future = self._commands.get()
             self.heartbeat += 1
@@ -57,12 +62,15 @@ class Channel:
             except Exception as error:
                 future.set_exception(error)
 
-    def boundary(self, payload: Any = None) -> bool:
-        """Between two steps: waits here when the trial holds the loop, else returns at once. Whether it did."""
+    def boundary(self, payload: Any = None, *, may_wait: bool = True) -> bool:
+        """Between two steps: waits here when the trial holds the loop, else returns at once. Whether it did.
+
+        Not where it may not wait: then a report comes next in all workers.
+        """
         self._count += 1
         self.heartbeat += 1
         held = False
-        while self._is_held():
+        while may_wait and self._is_held():
             self._wait("held", payload)
             held = True
         return held

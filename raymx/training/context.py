@@ -17,6 +17,7 @@ raymx's own loop (raymx.training.loop) is written against this object too. `raym
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -25,7 +26,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from raymx.checkpoint.files import Saved
-from raymx.errors import TrainingError
+from raymx.errors import LoopError, TrainingError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore.trainer import Trainer
@@ -35,8 +36,11 @@ from raymx.training.channel import Channel
 from raymx.training.membership import Membership
 from raymx.training.parameters import average_statistics
 from raymx.training.position import LoopPosition
+from raymx.training.registered import parameters_of
 from raymx.training.snapshots import Snapshots, numbers
 from raymx.training.trainers import make_schedule, make_trainer
+
+log = logging.getLogger(__name__)
 
 __all__ = ["DeviceBatch", "Part", "WorkerContext"]
 
@@ -44,9 +48,9 @@ __all__ = ["DeviceBatch", "Part", "WorkerContext"]
 class WorkerContext:
     """The one object that a loop needs. Everything here is called from the loop's thread.
 
-    Attributes: ``experiment``; ``rank``, ``num_workers``, ``generation``; ``devices`` (mx.Context list); ``store``
-    (the KVStore); after a restore ``state`` and ``sums`` (what the loop gave to `report` when it was saved; ``sums``
-    in rank 0 alone, added over the workers of then), else {}.
+    Attributes: ``experiment``; ``rank``, ``num_workers``, ``generation``; ``devices`` (mx.Context list); after a
+    restore ``state`` and ``sums`` (what the loop gave to `report` when it was saved; ``sums`` in rank 0 alone, added
+    over the workers of then), else {}.
     """
 
     def __init__(
@@ -57,13 +61,14 @@ class WorkerContext:
         devices: list[mx.Context],
         saved: Saved | None,
     ) -> None:
-        self.experiment, self.store, self.devices = experiment, store, devices
+        self.experiment, self.devices, self._store = experiment, devices, store
         self.rank, self.num_workers, self.generation = membership.rank, membership.num_workers, membership.generation
         self.state: Mapping[str, Any] = saved.state if saved else {}
         self.sums: Mapping[str, float] = saved.sums if saved and membership.rank == 0 else {}
         self._membership, self._saved = membership, saved
         self._position = LoopPosition(saved.epoch, saved.step, saved.records) if saved else LoopPosition()
         self._trainer: Trainer | None = None
+        self._has_stepped = False
         self._batches = DeviceBatches(
             experiment,
             membership,
@@ -100,13 +105,30 @@ class WorkerContext:
         data = self._batches.data
         if self.num_workers > 1:
             self.channel.ask("data", (os.uname().nodename, data.fingerprint()))
-        params = net._collect_params_with_prefix()
+        params = parameters_of(net)
         rates = make_schedule(self.experiment, data.plan, self._saved)
         self._trainer = make_trainer(
-            self.experiment, self._membership, self.store, params, rates, self._saved, self.channel.ask
+            self.experiment,
+            self._membership,
+            self._store,
+            params,
+            rates,
+            self._saved,
+            self.channel.ask,
+            self._step_begins,
         )
         self._snapshots.train(params, self._trainer, rates.shift)
         return self._trainer
+
+    @property
+    def store(self) -> Any:
+        """Not for loops: its keys, and the optimizer in it, are the trainer's. Raises LoopError."""
+        raise LoopError("ctx.store is not for loops; use  trainer = ctx.trainer(net)  in place of gluon.Trainer")
+
+    def _step_begins(self) -> None:
+        self._has_stepped = True
+        self.channel.met += self._membership.distributed and not self.asynchronous
+        self._batches.step_begins()
 
     # Where it is
 
@@ -126,7 +148,7 @@ class WorkerContext:
         return rules.is_async(self.experiment)
 
     def epochs(self) -> range:
-        """The epochs still to do."""
+        """The epochs still to do. With data of one's own, not from `train_batches`, each report of metrics is one."""
         return range(self._position.epoch, self.experiment.training.epochs)
 
     @property
@@ -188,14 +210,16 @@ class WorkerContext:
         Async workers wait for each other and pull; batch norm's running statistics are averaged.
         """
         mx.nd.waitall()
+        self._batches.pause()
         if self.asynchronous and self._membership.distributed:
-            self.store._barrier()
+            self.channel.met += 1
+            self._store._barrier()
             assert self._trainer is not None
             self._trainer.pull()
             mx.nd.waitall()
-            self.store._barrier()
+            self._store._barrier()
         if self.num_workers * len(self.devices) > 1:
-            average_statistics(net._collect_params_with_prefix(), self.total, self.num_workers)
+            average_statistics(parameters_of(net), self.total, self.num_workers)
 
     def report(
         self,
@@ -210,12 +234,29 @@ class WorkerContext:
         `total`) it ends a step of the trial: a row of results. After a restore ``ctx.state`` gives ``state`` back
         (plain data, the same in every worker), and ``ctx.sums`` what ``sums`` returned, added over all workers: it is
         called only when a checkpoint is made here, so it may wait for the engine.
+
+        At the boundary after an epoch's last step nothing waits: what is saved there is saved with the metrics, which
+        come next. So an epoch that goes on after a restore has a step left at least, and ``train_batches`` a batch.
         """
+        if self._trainer is None:
+            raise LoopError(
+                "report() came before ctx.trainer(net), so there is no net to save: use  trainer = ctx.trainer(net)  "
+                "in place of gluon.Trainer, which knows nothing of the other workers"
+            )
         self._snapshots.keep(state, sums)
         if metrics is None:
-            if self.channel.boundary((*self.position, self._position.steps)):
+            may_wait = not self._position.at_end
+            if self.channel.boundary((*self.position, self._position.steps), may_wait=may_wait):
                 self._batches.seed()  # a run that goes on from the checkpoint that was made here does so too
             return
+        if not self._has_stepped:
+            log.warning(
+                "no step() of ctx.trainer(net) came before the report in epoch %d: what another trainer does stays in "
+                "its worker",
+                self._position.epoch,
+            )
+        self._batches.pause()
+        self._batches.count_epoch()
         figures = self._batches.meter.take()
         self.channel.report(
             {
@@ -225,13 +266,14 @@ class WorkerContext:
                 "bad_records": self._batches.data.take_skipped(),
                 "records": self._batches.data.num_records,
                 "scaling": _scaling(self._trainer, self.rank == 0 or self.asynchronous),
-                "bytes": self._trainer.bytes_a_step() if self._trainer else (0, 0),
+                "bytes": self._trainer.bytes_a_step(),
             }
         )
+        self._batches.go_on()
 
     def close(self) -> None:
         """Let go of the store: the generation ends when nothing refers to it any more."""
-        self.store = None
+        self._store = None
         if self._trainer:
             self._trainer.close()
         self._batches.data.close()

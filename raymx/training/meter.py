@@ -18,7 +18,7 @@ class Meter:
     clock: Callable[[], float] = time.perf_counter
     first_step_s: float | None = None
     steps: int = 0
-    samples: int = 0
+    samples: float = 0
     train_s: float = 0.0
     data_wait_s: float = 0.0
     _since: float | None = field(default=None, repr=False)
@@ -38,7 +38,7 @@ class Meter:
         """A batch came ``seconds`` after it was asked for."""
         self.data_wait_s += seconds
 
-    def step_done(self, samples: int, synchronize: Callable[[], None]) -> None:
+    def step_done(self, samples: float, synchronize: Callable[[], None]) -> None:
         """One step was issued; the first of all is waited for with ``synchronize``."""
         if self.first_step_s is None:
             synchronize()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,9 +15,15 @@ from numpy.typing import NDArray
 from raymx.errors import TrainingError
 from raymx.experiment import names
 from raymx.experiment.loading import ExperimentConfig
-from raymx.experiment.user_code import load_object
+from raymx.experiment.user_code import load_function, require_call
 from raymx.training import metrics
 from raymx.training.precision import Prepare, require_avx512, with_input
+from raymx.training.registered import check_registered
+from raymx.training.shapes import require_a_row_each, require_labels, require_one_output
+
+_MAKES_A_NET = "a function that makes the net: def net(classes, **options): ... return block"
+_IS_A_LOSS = "a function or Gluon loss: def loss(outputs, labels): ... return losses of shape (rows,)"
+_IS_A_METRIC = "a function: def metric(outputs, labels): ... return scores of shape (rows,)"
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +42,13 @@ def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> gl
     np.random.seed(experiment.training.seed)
     mx.random.seed(experiment.training.seed)
     if ":" in model.net:
-        net = load_object(model.net, experiment.directory)(classes=model.classes, **model.options)
+        given = {"classes": model.classes, **model.options}
+        net = load_function("model.net", model.net, experiment.directory, _MAKES_A_NET, **given)(**given)
     else:
         net = gluon.model_zoo.vision.get_model(model.net, classes=model.classes, **model.options)
     if not isinstance(net, gluon.Block):
         raise TrainingError(f"model.net {model.net} returned a {type(net).__name__}, not a Gluon block")
+    check_registered(net)
     if initializer := names.INITIALIZERS[model.initializer]:
         net.initialize(getattr(mx.init, initializer)(), ctx=list(devices))
     try:
@@ -53,7 +62,22 @@ def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> gl
     if dtype != "float32":
         net.cast(dtype)  # batch norm keeps float32 under float16: Gluon's own cast does so
     _settle_shapes(net, experiment, devices)
+    if experiment.training.loop == "default" and model.loss == "sigmoid_bce" and _last_operator(net) == "sigmoid":
+        raise TrainingError(
+            f"model.net {model.net} ends in a sigmoid, and model.loss sigmoid_bce has one itself: leave the net's out, "
+            "since two would hide which outputs are above probability 0.5"
+        )
     return net
+
+
+def _last_operator(net: gluon.Block) -> str:
+    """MXNet's name of what a net computes last; "" where it has no graph."""
+    try:
+        graph = json.loads(net(mx.sym.Variable("data")).tojson())
+    except Exception:  # whatever the user's forward raises on symbols
+        return ""
+    last = graph["nodes"][graph["heads"][0][0]]
+    return str(last.get("attrs", {}).get("act_type", last["op"]))
 
 
 def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> None:
@@ -62,12 +86,14 @@ def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequ
     for device in devices:
         try:
             outputs = net(mx.nd.zeros((1, *shape), ctx=device, dtype=experiment.precision.net_dtype))
-            outputs.wait_to_read()
+            mx.nd.waitall()
         except mx.MXNetError as error:
             raise TrainingError(
                 f"model.net {experiment.model.net} cannot take data.image_shape {list(shape)}: "
                 f"{str(error).splitlines()[-1]}"
             ) from None
+        if experiment.training.loop == "default":
+            require_one_output(experiment.model.net, outputs)
 
 
 def as_input_net(
@@ -153,13 +179,8 @@ def _arrays(outputs: Any) -> list[NDArray[np.float32]]:
 def build_loss(experiment: ExperimentConfig) -> Loss:
     """The loss by name, or the user's: a Gluon loss class, or a function of (outputs, labels)."""
     name = experiment.model.loss
-    if name in names.LOSSES:
-        loss = getattr(gluon.loss, names.LOSSES[name])()
-    else:
-        loss = load_object(name, experiment.directory)
-        loss = loss() if isinstance(loss, type) else loss
-    if isinstance(loss, gluon.HybridBlock):
-        loss.hybridize()
+    loss = _named_loss(name) if name in names.LOSSES else _own_loss(name, experiment.directory)
+    loss = _a_row_each(f"model.loss {name}", loss)
     dtype = experiment.precision.dtype
     if dtype == "float32":
         return loss
@@ -168,10 +189,47 @@ def build_loss(experiment: ExperimentConfig) -> Loss:
     return lambda outputs, labels: loss(outputs.astype(wide), labels.astype(wide))
 
 
+def _named_loss(name: str) -> Loss:
+    loss = getattr(gluon.loss, names.LOSSES[name])()
+    loss.hybridize()
+
+    def call(outputs: Any, labels: Any) -> Any:
+        require_labels(name, outputs, labels)
+        return loss(outputs, labels)
+
+    return call
+
+
+def _own_loss(name: str, directory: str) -> Loss:
+    loss = load_function("model.loss", name, directory, _IS_A_LOSS)
+    if isinstance(loss, type):
+        loss = load_function("model.loss", name, directory, f"{_IS_A_LOSS}; a class is made with no arguments")()
+        require_call(f"model.loss: {name}()", loss, _IS_A_LOSS, None, None)
+    elif not isinstance(loss, gluon.Block):
+        require_call(f"model.loss: {name}", loss, _IS_A_LOSS, None, None)
+    if isinstance(loss, gluon.HybridBlock):
+        loss.hybridize()
+    return loss
+
+
+def _a_row_each(what: str, function: Loss) -> Loss:
+    def call(outputs: Any, labels: Any) -> Any:
+        values = function(outputs, labels)
+        require_a_row_each(what, values, labels.shape[0])
+        return values
+
+    return call
+
+
 def build_metric(experiment: ExperimentConfig) -> tuple[str, Metric]:
     """(name in results, score a sample), which gets outputs as float32."""
     name = experiment.model.metric
-    score = getattr(metrics, name) if name in names.METRICS else load_object(name, experiment.directory)
+    if name in names.METRICS:
+        logits = experiment.model.loss == "sigmoid_bce" and name == "accuracy"
+        score = metrics.accuracy_of_logits if logits else getattr(metrics, name)
+    else:
+        score = load_function("model.metric", name, experiment.directory, _IS_A_METRIC, None, None)
+    score = _a_row_each(f"model.metric {name}", score)
     name = name.rpartition(":")[2]
     if experiment.precision.dtype == "float32":
         return name, score

@@ -18,11 +18,14 @@ Parameters = Mapping[str, gluon.Parameter]
 
 
 def running_statistics(params: Parameters) -> dict[str, gluon.Parameter]:
-    """The parameters that training changes without a gradient: batch norm's running mean and variance."""
+    """The parameters that training changes without a gradient: batch norm's running mean and variance.
+
+    MXNet makes those with ``differentiable=False``; a weight that is frozen, with ``grad_req`` null, is none of them.
+    """
     return {
         name: param
         for name, param in params.items()
-        if param.grad_req == "null" and not isinstance(param, gluon.Constant)
+        if not param._differentiable and not isinstance(param, gluon.Constant)
     }
 
 

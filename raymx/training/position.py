@@ -27,6 +27,11 @@ class LoopPosition:
         self.step += 1
         self.records = records
 
+    @property
+    def at_end(self) -> bool:
+        """Whether all steps of the epoch are done."""
+        return 0 < self.steps <= self.step
+
     def epoch_done(self, epoch: int) -> None:
         """The next one begins."""
         self.epoch, self.step, self.records = epoch + 1, 0, 0

@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from raymx.training.shapes import require_a_row_each
+
 Total = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # sums over all workers, such as WorkerContext.total
 
 
@@ -35,7 +37,12 @@ class Sums:
         self._on_device: dict[Any, tuple[Any, Any]] = {}
 
     def add(self, losses: Any, scores: Any, weights: Any) -> None:
-        """Add NDArrays of shape (rows,) of one device: ``part.weights`` is 0 for rows that only fill a batch up."""
+        """Add NDArrays of shape (rows,) of one device: ``part.weights`` is 0 for rows that only fill a batch up.
+
+        Raises TrainingError for other shapes, whose sums would be over something else than rows.
+        """
+        require_a_row_each("the loss that Sums.add got", losses, len(weights))
+        require_a_row_each("the score that Sums.add got", scores, len(weights))
         sums = tuple((values.astype("float32") * weights).sum().astype("float64") for values in (losses, scores))
         before = self._on_device.get(weights.context)
         self._on_device[weights.context] = sums if before is None else (before[0] + sums[0], before[1] + sums[1])

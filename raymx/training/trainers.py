@@ -28,6 +28,7 @@ def make_trainer(
     rates: schedule.Schedule,
     saved: Saved | None,
     ask: Callable[[str, Any], Any],
+    on_step: Callable[[], None],
 ) -> Trainer:
     """A trainer of ``params``, with what was saved in it. ``ask`` is how the trial is asked (`Channel.ask`)."""
     trained = trained_parameters(params)
@@ -45,6 +46,7 @@ def make_trainer(
         restored=rekey(saved.optimizer, {name: key for key, name in enumerate(names)}) if saved else None,
         install=lambda spec, sizes: ask("install", (spec, sizes, names)),
         set_remote_rate=lambda rate: ask("rate", rate),
+        on_step=on_step,
     )
 
 

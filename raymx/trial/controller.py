@@ -11,6 +11,7 @@ When a role's process is killed: `Generation.poll` raises RoleLost, `Controller.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -31,6 +32,7 @@ from raymx.trial import failures
 from raymx.trial.checkpoints import TrialCheckpoints
 from raymx.trial.hold import Hold, behind
 from raymx.trial.mailbox import Mailbox
+from raymx.trial.meetings import require_meeting, require_report, require_together
 from raymx.trial.progress import Progress, Speedometer
 from raymx.trial.requests import Requests, check_bad_records
 from raymx.trial.stalls import StallMonitor
@@ -208,17 +210,19 @@ class Controller:
             self._watch()
         events = self._generation.poll(POLL_S)
         if events is None:
+            met = {rank: said.get("met", 0) for rank, said in self._generation.progress.items()}
+            require_meeting(self._generation.waiting(), met)
             self._generation.answer(self._hold.let_on(self._generation.waiting()))
             return None
         kinds = {event.kind for event in events}
         if "held" in kinds:
             return self._held(events)
-        if len(kinds) > 1:
-            raise TrainingError(_not_together(events))
+        require_together(events)
         payloads, kind = [event.payload for event in events], kinds.pop()
         if kind == "report":
             return self._row(payloads)
         if kind == "end":
+            require_report(self._experiment.training.loop, self.checkpoints.metrics)
             self._take_snapshot()
             self.state = Finished()
         else:
@@ -258,6 +262,12 @@ class Controller:
             "learning_rate": self._requests.learning_rate(),
         }
         self._take_snapshot()
+        if problem := rows.divergence(row):
+            self._progress.warn_of_loss(problem)
+            self._show()
+        if rows.diverged(row) and self._experiment.failures.nan == "stop":
+            self.state = Failed()
+            return {**row, DONE: True}
         # A loop of the user's may have more to report; it is finished when it returns.
         done = row["epoch"] >= self._experiment.training.epochs and self._experiment.training.loop == "default"
         self.state = Finished() if done else Paused() if self._stopping else Holding()
@@ -288,6 +298,9 @@ class Controller:
             first = self._generation.progress.get(0, {})
             speed = self._speedometer.samples_per_sec(first, self._sized.training.global_batch_size)
             self._progress.post("training", first | {"samples_per_sec": speed})
+            if not math.isfinite(first.get("loss", 0.0)):
+                said = f"the loss is {first['loss']} in epoch {first['epoch'] + 1}, step {first['step']}"
+                self._progress.warn_of_loss(said)
 
     def _take_snapshot(self) -> None:
         """A checkpoint of where all loops wait now, in memory."""
@@ -315,11 +328,3 @@ class Controller:
         running = self._roles.group.generation
         seen = running is not None and any(said.get("step") for said in running.progress.values())
         return seen or (position is not None and position > (0, 1))
-
-
-def _not_together(events: list[Event]) -> str:
-    where = ", ".join(f"worker {rank} at {event.kind!r}" for rank, event in enumerate(events))
-    return (
-        f"the workers' loops are not at the same place: {where}; every worker must make the same calls of its context "
-        "in the same order"
-    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from raymx.cluster.failure_policy import Failure
+from raymx.cluster.failure_policy import PLAIN, Failure, Kind
 from raymx.cluster.scaling_policy import Decision
 from raymx.errors import (
     KVStoreError,
+    LoopError,
     OutOfMemory,
     RaymxError,
     RoleLost,
@@ -35,7 +36,8 @@ def failure_of(error: RaymxError, node_is_gone: bool, trained: bool) -> Failure:
     if isinstance(error, StallError):
         return Failure("stall", str(error))
     position = error.position if isinstance(error, TrainingError) else None
-    return Failure("error", str(error), position, certain=isinstance(error, TooManyBadRecords))
+    kind: Kind = "misuse" if isinstance(error, LoopError) else "error"
+    return Failure(kind, str(error), position, certain=isinstance(error, TooManyBadRecords))
 
 
 def with_roles(error: RaymxError, processes: Mapping[int, str]) -> RaymxError:
@@ -51,7 +53,7 @@ def with_roles(error: RaymxError, processes: Mapping[int, str]) -> RaymxError:
 
 def final(error: RaymxError, reason: str) -> RaymxError:
     """The error that ends the run, with why it is the last one."""
-    if reason.startswith("it came before") or isinstance(error, TooManyBadRecords):
+    if reason in PLAIN:
         return error
     first, _, rest = str(error).partition("\n")
     return type(error)(f"{first} ({reason})" + ("\n" + rest if rest else ""))

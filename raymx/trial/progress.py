@@ -24,6 +24,7 @@ class Progress:
         before = mailbox.read(trial_id)
         self._notes: list[str] = before.get("notes", [])
         self._warnings: list[str] = []
+        self._warned_of_loss = False
         self.history = history_of(before)
 
     def post(self, phase: str, progress: Mapping[str, Any] | None = None) -> None:
@@ -42,6 +43,12 @@ class Progress:
     def warn(self, texts: Iterable[str]) -> None:
         """Each one once."""
         self._warnings += [text for text in texts if text not in self._warnings]
+
+    def warn_of_loss(self, text: str) -> None:
+        """Once a trial: what comes of it is said at the end."""
+        if not self._warned_of_loss:
+            self._warned_of_loss = True
+            self.warn([text])
 
     def note(self, text: str) -> None:
         """A line for the user about what changed."""

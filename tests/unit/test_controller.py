@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +13,9 @@ import pytest
 from raymx import storage
 from raymx.cluster.role_manager import Observation
 from raymx.cluster.scaling_policy import Status
-from raymx.errors import KVStoreError, RoleLost, TrainingError
+from raymx.errors import KVStoreError, LoopError, RoleLost, TrainingError
 from raymx.experiment.loading import parse_experiment
+from raymx.results import rows
 from raymx.training.channel import Event
 from raymx.trial import controller as controllers
 from raymx.trial.controller import Controller
@@ -184,6 +186,7 @@ def report(epoch: int, workers: int = 2) -> list[Event]:
     return all_of("report", 3 * epoch, REPORT | {"epoch": epoch}, workers)
 
 
+BEAT = {"heartbeat": 1}
 HELD = all_of("held", 3, (0, 3, 10))
 
 
@@ -339,7 +342,8 @@ def test_loops_that_ask_for_different_things_are_told_so(tmp_path: Path) -> None
 
 
 def test_a_loop_of_the_users_own_is_finished_when_it_returns(tmp_path: Path) -> None:
-    controller, _, _ = trial(tmp_path, [all_of("end", 0)])
+    controller, _, _ = trial(tmp_path, [report(1), all_of("end", 4)])
+    assert controller.next_row() is not None
     assert controller.next_row() is None
     assert controller.state == Finished()
 
@@ -356,3 +360,89 @@ def test_a_question_about_no_generation_is_an_error_of_ours(tmp_path: Path) -> N
     controller, _, _ = trial(tmp_path)
     with pytest.raises(KVStoreError, match="no KVStore generation is formed"):
         assert controller._generation
+
+
+def test_a_loop_that_ends_without_a_report_has_failed_at_once(tmp_path: Path) -> None:
+    controller, _, mailbox = trial(tmp_path, [HELD, all_of("end", 4)])
+    with pytest.raises(LoopError, match=r"training\.loop default ended without a report: call ctx\.report") as failed:
+        controller.next_row()
+    assert controller.state == Failed()
+    assert mailbox.ended
+    assert "\n" not in str(failed.value)
+
+
+def test_loops_that_cannot_meet_any_more_have_failed_at_once(tmp_path: Path) -> None:
+    """Worker 1 has ended; worker 0 pushes once more, and waits in MXNet for ever."""
+    controller, roles, _ = trial(tmp_path, [report(1), None])
+    assert controller.next_row() is not None
+    controller.advance()
+    loops = roles.group.generation
+    loops._waiting, loops.progress = {1: Event("end", 4, met=3)}, {0: BEAT | {"met": 4}, 1: BEAT | {"met": 3}}
+    with pytest.raises(LoopError, match=r"worker 1's loop has ended after 3 updates .* worker 0's is in number 4"):
+        controller.next_row()
+    assert controller.state == Failed()
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (
+            [Event("report", 4, REPORT, met=3), Event("end", 4, met=3)],
+            "worker 1's loop has ended, and worker 0's has not",
+        ),
+        (
+            [Event("report", 4, REPORT, met=3), Event("report", 4, REPORT, met=2)],
+            "worker 1's loop is at 'report' after 2",
+        ),
+    ],
+)
+def test_loops_that_made_other_calls_are_told_which(tmp_path: Path, events: list[Event], said: str) -> None:
+    controller, _, _ = trial(tmp_path, [report(1), events])
+    assert controller.next_row() is not None
+    with pytest.raises(LoopError, match=said):
+        controller.next_row()
+
+
+def test_a_loop_that_still_works_after_another_has_ended_is_waited_for(tmp_path: Path) -> None:
+    controller, roles, _ = trial(tmp_path, [report(1), None, all_of("end", 4)])
+    assert controller.next_row() is not None
+    controller.advance()
+    loops = roles.group.generation
+    loops._waiting, loops.progress = {1: Event("end", 4, met=3)}, {0: BEAT | {"met": 3}, 1: BEAT | {"met": 3}}
+    assert controller.next_row() is None
+    assert controller.state == Finished()
+
+
+NAN = REPORT | {"metrics": {"train_loss": math.nan, "validation_accuracy": 0.1}}
+
+
+def test_a_loss_that_is_nan_ends_the_trial_with_its_row(tmp_path: Path) -> None:
+    controller, _, mailbox = trial(tmp_path, [all_of("report", 3, NAN)])
+    row = controller.next_row()
+    assert row is not None
+    assert (row["epoch"], row["done"], math.isnan(row["train_loss"])) == (1, True, True)
+    assert controller.state == Failed()
+    assert controller._progress._warnings == [rows.divergence(row)]
+    assert not mailbox.ended  # Tune is told by the row
+
+
+def test_a_loss_that_is_nan_is_trained_on_with_where_one_asks_for_it(tmp_path: Path) -> None:
+    controller, _, _ = trial(tmp_path, [all_of("report", 3, NAN), report(2)])
+    controller._experiment = controller._experiment.model_copy(
+        update={"failures": controller._experiment.failures.model_copy(update={"nan": "go_on"})}
+    )
+    row = controller.next_row()
+    assert row is not None
+    assert not row["done"]
+    assert controller.state == Holding()
+    assert len(controller._progress._warnings) == 1
+
+
+def test_a_loss_that_is_nan_within_an_epoch_is_told_at_once_and_once(tmp_path: Path) -> None:
+    controller, roles, _ = trial(tmp_path, [HELD, all_of("report", 3, NAN)])
+    controller.advance()
+    roles.group.generation.progress = {0: BEAT | {"loss": math.nan, "epoch": 0, "step": 2, "steps": 9}}
+    controller.advance()
+    while controller.next_row() is None:
+        pass
+    assert controller._progress._warnings == ["the loss is nan in epoch 1, step 2"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from raymx.driver import stopper
 from raymx.driver.interrupt import Interrupt
 from raymx.driver.messages import Messages
+from raymx.driver.monitor import Monitor
 from raymx.driver.restarts import FOR_EVER, LAST, RESTARTS_IN_ONE_PLACE, Restarts
 from raymx.driver.stopper import Stopper
 
@@ -131,3 +133,22 @@ def test_a_trials_messages_are_shown_once() -> None:
     assert messages.show("a")["phase"] == "training"
     messages.show("a")
     assert shown == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("axes", "nan", "loss", "state"),
+    [
+        ({}, "stop", math.nan, "failed"),
+        ({"a": 1}, "stop", math.nan, "stopped"),
+        ({"a": 1}, "go_on", math.nan, "finished"),
+        ({}, "stop", 0.5, "finished"),
+    ],
+)
+def test_how_a_trial_is_over_whose_loss_is_nan(axes: dict[str, int], nan: str, loss: float, state: str) -> None:
+    monitor: Any = Monitor.__new__(Monitor)
+    experiment = SimpleNamespace(failures=SimpleNamespace(nan=nan))
+    monitor._stopped, over = set(), list[tuple[Any, ...]]()
+    monitor._trials = SimpleNamespace(records={"t": SimpleNamespace(axes=axes, experiment=experiment)})
+    monitor._over = lambda *arguments: over.append(arguments)
+    monitor.on_complete(SimpleNamespace(trial_id="t", last_result={"epoch": 1, "train_loss": loss, "done": True}))
+    assert over[0][:2] == ("t", state)

@@ -16,7 +16,9 @@ from in_process import InProcess, parameters  # noqa: E402
 from mxnet import autograd, gluon  # noqa: E402
 
 from raymx.data.tools.packing import pack_arrays  # noqa: E402
+from raymx.errors import LoopError  # noqa: E402
 from raymx.experiment.loading import load_experiment  # noqa: E402
+from raymx.kvstore.guard import no_other_store  # noqa: E402
 from raymx.training import loop as default  # noqa: E402
 from raymx.training import nets  # noqa: E402
 from raymx.training.ahead import STEPS_AHEAD, StepsAhead  # noqa: E402
@@ -307,3 +309,108 @@ def test_parts_without_a_real_row_are_left_out(monkeypatch: pytest.MonkeyPatch, 
     overrides = {**small, "training.epochs": 1, "resources.cpu_devices_per_worker": 2}
     InProcess(monkeypatch, YAML, overrides, loop)
     assert seen == [[10, 10], [10]]
+
+
+# ---- what a loop of one's own must do, and what it may ----
+
+
+def weight_of(ctx: WorkerContext) -> gluon.nn.Dense:
+    net = gluon.nn.Dense(1, in_units=2)
+    net.initialize(ctx=ctx.devices)
+    return net
+
+
+def trains_on_its_own_data(ctx: WorkerContext) -> None:
+    net = weight_of(ctx)
+    trainer = ctx.trainer(net)
+    for epoch in ctx.epochs():
+        for _ in range(4):
+            with autograd.record():
+                loss = (net(mx.nd.ones((20, 2))) ** 2).sum()
+            loss.backward()
+            trainer.step()
+            ctx.report()
+        ctx.report({"train_loss": float(loss.asscalar()), "done": float(epoch)})
+
+
+def test_a_loop_with_data_of_its_own_counts_epochs_and_speed_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, small: dict[str, object]
+) -> None:
+    more = {**small, "training.epochs": 3}
+    whole = InProcess(monkeypatch, YAML, more, trains_on_its_own_data)
+    assert [payload["epoch"] for payload in whole.payloads] == [1, 2, 3]
+    assert [payload["meter"]["steps"] for payload in whole.payloads] == [3, 4, 4]  # the very first one is kept apart
+    assert all(payload["meter"]["samples"] == 20 * payload["meter"]["steps"] for payload in whole.payloads)
+    assert all(payload["meter"]["train_s"] > 0 for payload in whole.payloads)
+    assert (whole.end.epoch, whole.end.step) == (3, 0)
+    part = InProcess(monkeypatch, YAML, {**more, "training.epochs": 2}, trains_on_its_own_data)
+    resumed = InProcess(monkeypatch, YAML, more, trains_on_its_own_data, saved=part.end)
+    assert [row["done"] for row in resumed.rows] == [2]
+    assert [payload["epoch"] for payload in resumed.payloads] == [3]
+    assert parameters(resumed.end) == parameters(whole.end)
+
+
+def test_no_checkpoint_lies_between_an_epochs_last_step_and_its_row(
+    monkeypatch: pytest.MonkeyPatch, small: dict[str, object]
+) -> None:
+    """A loop that means over its own batches would report a mean over none after a restore there."""
+    run = InProcess(monkeypatch, YAML, {**small, "training.epochs": 2}, own_loop, hold_at=12)
+    assert len(run.rows) == 2
+    assert run.saved is None
+    held = InProcess(monkeypatch, YAML, {**small, "training.epochs": 2}, own_loop, hold_at=11)
+    assert held.saved is not None
+    assert (held.saved.epoch, held.saved.step) == (0, 11)
+
+
+def uses_gluons_trainer(ctx: WorkerContext) -> None:
+    net = weight_of(ctx)
+    gluon.Trainer(net.collect_params(), "sgd", kvstore=ctx.store)
+
+
+def reports_with_no_trainer(ctx: WorkerContext) -> None:
+    net = weight_of(ctx)
+    gluon.Trainer(net.collect_params(), "sgd")
+    ctx.report({"train_loss": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("loop", "said"),
+    [
+        (uses_gluons_trainer, r"ctx\.store is not for loops; use  trainer = ctx\.trainer\(net\)"),
+        (reports_with_no_trainer, r"report\(\) came before ctx\.trainer\(net\), so there is no net to save"),
+        (lambda ctx: ctx.report(), r"report\(\) came before ctx\.trainer"),
+    ],
+)
+def test_a_loop_that_trains_beside_raymx_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, small: dict[str, object], loop: Any, said: str
+) -> None:
+    with pytest.raises(LoopError, match=said):
+        InProcess(monkeypatch, YAML, small, loop)
+
+
+def test_another_store_for_several_processes_is_refused_where_it_is_made() -> None:
+    create = mx.kv.create
+    with no_other_store():
+        assert mx.kv.create("local").type == "local"
+        with pytest.raises(LoopError, match=r'mx\.kv\.create\("dist_sync"\) in .*test_own_loop\.py, line \d+: '):
+            mx.kv.create("dist_sync")
+        net = gluon.nn.Dense(1, in_units=2)
+        net.initialize()
+        trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore="dist_async")
+        with pytest.raises(LoopError, match=r"test_own_loop\.py"):
+            trainer.step(1)
+    assert mx.kv.create is create
+
+
+def test_a_trainer_that_makes_no_step_is_told(
+    monkeypatch: pytest.MonkeyPatch, small: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    def loop(ctx: WorkerContext) -> None:
+        ctx.trainer(weight_of(ctx))
+        ctx.report({"train_loss": 0.5})
+
+    InProcess(monkeypatch, YAML, small, loop)
+    assert "no step() of ctx.trainer(net) came before the report in epoch 0" in caplog.text
+    caplog.clear()
+    InProcess(monkeypatch, YAML, {**small, "training.epochs": 1}, trains_on_its_own_data)
+    assert not caplog.text

@@ -16,7 +16,7 @@ from test_report import COMPRESSION, DTYPE, built, found_in
 
 from raymx.report.cell_summaries import pareto
 from raymx.report.intervals import interval, margin, pooled_sd, quantile, ratio_interval
-from raymx.report.measures import elapsed
+from raymx.report.measures import elapsed, measure
 from raymx.report.model import ObjectiveColumn, TrialResult
 
 T_975 = {1: 12.706205, 2: 4.302653, 4: 2.776445, 6: 2.446912, 10: 2.228139, 30: 2.042272, 100: 1.983972}
@@ -283,3 +283,11 @@ def test_the_sentence_of_an_effect() -> None:
     sentence = next(text for text in found_in(repeats=3).effect_sentences if text.startswith("compression 2bit 0.5"))
     assert "x samples/s (" in sentence
     assert "points, more than noise (against none, 2 pairs of cells)." in sentence
+
+
+def test_a_score_beside_a_loss_that_is_nan_is_not_the_best() -> None:
+    rows = ({"epoch": 1, "train_loss": 0.5, "score": 0.4}, {"epoch": 2, "train_loss": math.nan, "score": 0.9})
+    rows = tuple(row | {"counts": True} for row in rows)
+    trial: Any = TrialResult("sweep", "t", "stopped", {}, rows=rows)
+    found = measure(trial, ObjectiveColumn("score", "max"), None, {})
+    assert (found.best, found.best_epoch, found.final) == (0.4, 1.0, 0.9)

@@ -10,13 +10,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas
 import pytest
 from factories import make_experiment
 
 from raymx.cluster import placement
 from raymx.driver.display import Display, live_line, row_line
+from raymx.driver.run import Driver
 from raymx.errors import ExperimentError, OutOfMemory, TrainingError
-from raymx.results import run_folder, summary
+from raymx.experiment.loading import parse_experiment
+from raymx.results import rows, run_folder, summary
 from raymx.sweep.plan import RunPlan
 from raymx.text.out_of_memory import lack_of_memory
 
@@ -147,7 +150,8 @@ ROW = {
 
 def test_a_rows_line() -> None:
     assert row_line(ROW, 3) == (
-        "epoch 2/3  train_loss 0.5000  train_accuracy 0.8000  validation_accuracy 0.7500  1,234 samples/s"
+        "epoch 2/3  train_loss 0.5000  train_accuracy 0.8000  validation_accuracy 0.7500  validation_loss nan"
+        "  1,234 samples/s"
     )
 
 
@@ -231,3 +235,72 @@ def test_a_record_that_is_damaged_is_one_line(tmp_path: Path, content: bytes, sa
 
 def test_small_files_may_begin_as_some_editors_write_them() -> None:
     assert run_folder.mapping('\ufeff{"a": 1}') == {"a": 1}
+
+
+# ---- a loss that is no number ----
+
+LOST = {"train_loss": math.nan, "validation_accuracy": 0.9, "epoch": 2.0}
+FINE = {"train_loss": 0.5, "validation_accuracy": 0.6, "epoch": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("row", "lost", "said"),
+    [
+        (FINE, False, ""),
+        (LOST, True, "train_loss is nan in epoch 2, and no later epoch mends that; lower training.base_lr"),
+        ({"epoch": 1, "loss": math.inf}, True, "loss is inf in epoch 1"),
+        (
+            {"epoch": 1, "train_loss": 2.9e16},
+            False,
+            "train_loss is 2.9e+16 in epoch 1: training has most likely diverged",
+        ),
+        ({"epoch": 1, "validation_loss": math.inf, "loss_scale": math.inf, "samples_per_sec": math.nan}, False, ""),
+    ],
+)
+def test_which_losses_say_that_it_is_over(row: dict[str, float], lost: bool, said: str) -> None:
+    assert rows.diverged(row) == lost
+    assert rows.divergence(row).startswith(said)
+    assert bool(rows.divergence(row)) == bool(said)
+
+
+def result_of(*found: dict[str, float]) -> Any:
+    kept = [(SimpleNamespace(path=f"/run/{number}"), row) for number, row in enumerate(found)]
+    return SimpleNamespace(
+        metrics=found[-1],
+        metrics_dataframe=pandas.DataFrame(found),
+        best_checkpoints=kept,
+        checkpoint=kept[-1][0],
+        path="/run",
+        error=None,
+    )
+
+
+@pytest.fixture
+def validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(summary, "_hardware", list)
+    raw = {
+        "name": "a",
+        "model": {"net": "resnet18_v1", "classes": 10},
+        "data": {"train": "train.rec", "validation": "validation.rec", "image_shape": [1, 28, 28]},
+    }
+    return lambda **failures: parse_experiment({**raw, "failures": failures}, str(tmp_path))
+
+
+def test_an_epoch_whose_loss_is_nan_is_never_the_best(validated: Any) -> None:
+    made = summary.summary(validated(), result_of(FINE, LOST), "failed", None, 0.0)
+    assert (made["best"]["value"], made["best"]["epoch"], made["parameters"]) == (0.6, 1.0, "/run/0/net.params")
+    made = summary.summary(validated(), result_of(LOST), "failed", None, 0.0)
+    assert (made["best"], made["parameters"]) == ({}, None)
+    made = summary.sweep_summary(validated(), [result_of(LOST), result_of(FINE, LOST)], "finished", None, 0.0)
+    assert (made["best"]["value"], made["parameters"]) == (0.6, "/run/0/net.params")
+
+
+def test_a_run_that_ends_with_a_loss_that_is_nan_has_failed(validated: Any, tmp_path: Path) -> None:
+    interrupt: Any = SimpleNamespace(requested=False)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(TrainingError, match=r"train_loss is nan in epoch 2, .*failures\.nan: go_on"):
+        Driver(validated(), storage_path=str(tmp_path))._close(result_of(FINE, LOST), "run", 0.0, interrupt)
+    assert json.loads((tmp_path / "run/summary.json").read_text())["state"] == "failed"
+    assert (
+        Driver(validated(nan="go_on"), storage_path=str(tmp_path))._close(result_of(LOST), "run", 0.0, interrupt) == 0
+    )

@@ -64,6 +64,14 @@ def test_trials_and_what_is_left() -> None:
     assert "1 of 4 trials ended, 1 running; about 3 min left" in text
 
 
+def test_a_score_beside_a_loss_that_is_nan_is_not_the_best() -> None:
+    shown = leaderboard()
+    shown.trial(record("a"))
+    for loss, score in ((0.5, 0.4), (math.nan, 0.9)):
+        shown.row({"trial_id": "a", "epoch": 1, "train_loss": loss, shown.metric: score})
+    assert shown.standings["a"].best == 0.4
+
+
 def test_the_best_value_counts_by_mode() -> None:
     for sign, best in ((1, 0.7), (-1, 0.3)):
         shown = Leaderboard("x", sign, 1, 1)

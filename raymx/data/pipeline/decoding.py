@@ -9,7 +9,6 @@ A record that cannot be used is raised as a DataError that names its file and of
 
 from __future__ import annotations
 
-import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,10 +23,9 @@ from raymx.data.pipeline.augment import generator
 from raymx.data.pipeline.image import Pixels, decode_full, decode_into
 from raymx.data.recordio.reading import read_payloads
 from raymx.data.recordio.record import Record, require_image, unpack
-from raymx.errors import DataError
+from raymx.errors import DataError, ExperimentError
 from raymx.experiment.label_rules import LabelRange
-from raymx.experiment.references import TRANSFORM
-from raymx.experiment.user_code import load_object
+from raymx.experiment.user_code import load_function, require_call
 from raymx.storage import Reader, is_uri, open_reader
 
 # An object store answers one request for a megabyte about as soon as one for nothing.
@@ -247,31 +245,25 @@ class TransformFailed(DataError):
 
 @lru_cache(maxsize=8)
 def load_transform(name: str, directory: str) -> Transform:
-    """The user's function of (image, label, rng); a Gluon transform, which takes the image alone, is wrapped."""
-    transform = load_object(name, directory)
-    if isinstance(transform, type) or not callable(transform):
-        raise DataError(
-            f"{name} is {'a class' if isinstance(transform, type) else type(transform).__name__}; a transform is a "
-            "function, or an instance of a Gluon transform"
-        )
-    if hasattr(transform, "collect_params"):
-        return _gluon_transform(transform)
-    _check_call(name, transform)
-    return transform
+    """The user's function of (image, label, rng); a Gluon transform, which takes the image alone, is wrapped.
+
+    Raises TransformFailed when it is none: no record is to blame for that.
+    """
+    try:
+        transform = load_function("data.transform", name, directory, _IS_A_TRANSFORM)
+        if isinstance(transform, type):
+            raise ExperimentError(f"data.transform: {name} is a class; name {_IS_A_TRANSFORM}")
+        if hasattr(transform, "collect_params"):
+            return _gluon_transform(transform)
+        require_call(f"data.transform: {name}", transform, _IS_A_TRANSFORM, None, None, None)
+    except ExperimentError as error:
+        raise TransformFailed(str(error)) from None
+    return transform  # type: ignore[no-any-return]
 
 
-def _check_call(name: str, transform: Any) -> None:
-    """Raise DataError when a transform cannot be called as raymx calls it; Gluon's data sets give two arguments."""
-    try:
-        signature = inspect.signature(transform)
-    except (TypeError, ValueError):  # of a function in C, which has none
-        return
-    try:
-        signature.bind(None, None, None)
-    except TypeError:
-        raise DataError(
-            f"the transform {name} is {name.rpartition(':')[2]}{signature}, and raymx calls {TRANSFORM.shown}"
-        ) from None
+_IS_A_TRANSFORM = (
+    "a function: def transform(image, label, rng): ... return image, label; or an instance of a Gluon transform"
+)
 
 
 def _gluon_transform(block: Any) -> Transform:

@@ -1,0 +1,49 @@
+"""What a net, a loss and a metric give, looked at before it is added up: arrays of other shapes would be, too. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raymx.errors import TrainingError
+
+
+def require_one_output(net: str, outputs: Any) -> None:
+    """Raise TrainingError when a net gives several outputs, which raymx's own loop cannot give to one loss."""
+    if not _is_array(outputs):
+        raise TrainingError(
+            f"model.net {net} returns {_described(outputs)}, and raymx's own loop takes one array: return that "
+            "alone, or write a loop of your own (training.loop)"
+        )
+
+
+def require_labels(loss: str, outputs: Any, labels: Any) -> None:
+    """Raise TrainingError when one of raymx's own losses cannot take these labels for these outputs."""
+    a_row = loss == "softmax_cross_entropy"
+    if labels.size != (labels.shape[0] if a_row else outputs.size):
+        raise TrainingError(
+            f"model.loss {loss} takes {'one label a row' if a_row else 'as many labels as outputs'}, and got outputs "
+            f"{outputs.shape} and labels {labels.shape}: look at data.label_width and model.classes, or use a loss of "
+            "your own"
+        )
+
+
+def require_a_row_each(what: str, values: Any, rows: int) -> None:
+    """Raise TrainingError when ``what`` did not give one number for each of ``rows`` rows."""
+    if not _is_array(values) or values.shape != (rows,):
+        raise TrainingError(
+            f"{what} gives {_described(values)} for {rows} rows: it must give one number a row, shape ({rows},); take "
+            "the mean over the other axes, or .reshape((-1,)) where there is one number in each"
+        )
+
+
+def _described(value: Any) -> str:
+    if _is_array(value):
+        return f"shape {value.shape}"
+    if isinstance(value, (list, tuple)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _is_array(value: Any) -> bool:
+    """Whether it is an NDArray."""
+    return hasattr(value, "wait_to_read")
