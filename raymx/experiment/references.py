@@ -136,9 +136,18 @@ def _module_file(module: str, directory: str) -> Path | None:
 def _installed(module: str) -> bool:
     # Only the outermost package: to find a submodule, importlib would import the packages around it.
     try:
-        return importlib.util.find_spec(module.partition(".")[0]) is not None
+        spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
         return False
+    if spec is None:
+        return False
+    found = [*(spec.submodule_search_locations or ()), spec.origin or ""]
+    return not any(os.path.dirname(path) == os.getcwd() for path in found) or _is_for_all(os.getcwd())
+
+
+def _is_for_all(folder: str) -> bool:
+    """Whether all processes import from a folder: Python adds that in which a command is given to that one alone."""
+    return folder in (os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)
 
 
 def _no_module(module: str, directory: str) -> str:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import EXPERIMENTS
 from factories import make_experiment
 
 from raymx.errors import ExperimentError
-from raymx.experiment import names
+from raymx.experiment import names, references
 from raymx.experiment.loading import ExperimentConfig, check_files, load_experiment, parse_experiment, to_yaml
 from raymx.experiment.schema import WorkerRange
 from raymx.storage import RECORDS_BEGIN
@@ -471,3 +472,17 @@ def test_importing_the_pure_modules_imports_neither_mxnet_nor_ray() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_module_where_the_command_is_given_is_not_an_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers do not have that folder, unless PYTHONPATH names it."""
+    (tmp_path / "mine_alone.py").write_text("def net(classes): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    told = references.reference_problem("mine_alone:net", str(EXPERIMENTS))
+    assert told is not None
+    assert "no module mine_alone" in told
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert references.reference_problem("mine_alone:net", str(EXPERIMENTS)) is None
