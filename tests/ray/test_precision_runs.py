@@ -111,6 +111,7 @@ class TestRuns:
         assert [values(row) for row in rows] == expected
         assert rows[0]["loss_scale"] == FIRST / 4
 
+    @pytest.mark.long
     def test_amp_is_in_processes_of_its_own(self, trial: TrialByHand) -> None:
         """One that began with it is not used without, nor for another type, and the other way round."""
         rows = [

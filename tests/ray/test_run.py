@@ -121,15 +121,12 @@ def in_a_later_epoch(command: Command, storage: Path) -> None:
     assert command.process.poll() is None, command.wait() or command.err
 
 
-def test_a_run_loses_its_trial_and_is_interrupted_resumed_and_killed(tmp_path: Path) -> None:
-    """Each time it goes on where it was. Ctrl-C saves a checkpoint; a driver that is killed leaves no role."""
+def test_a_run_is_interrupted_resumed_and_killed(tmp_path: Path) -> None:
+    """It goes on where it was. Ctrl-C saves a checkpoint; a driver that is killed leaves no role."""
     storage = tmp_path / "runs"
     command = Command(*RUN, "--storage-path", storage, cwd=tmp_path)
     in_a_later_epoch(command, storage)
-    command.kill("ray::Trial")
-    in_a_later_epoch(command, storage)
     stopped = stop(command, signal.SIGINT, storage)
-    assert command.out.count("epoch 1/60") == 1
 
     command = Command("--resume", the_run(storage), cwd=tmp_path)
     in_a_later_epoch(command, storage)
@@ -141,9 +138,11 @@ def test_a_run_loses_its_trial_and_is_interrupted_resumed_and_killed(tmp_path: P
 
 
 @pytest.mark.long
-def test_a_run_whose_driver_was_killed_is_resumed_to_its_end(tmp_path: Path) -> None:
+def test_a_run_whose_trial_and_driver_were_killed_is_resumed_to_its_end(tmp_path: Path) -> None:
     storage = tmp_path / "runs"
     command = Command(*RUN, "--storage-path", storage, cwd=tmp_path)
+    in_a_later_epoch(command, storage)
+    command.kill("ray::Trial")
     in_a_later_epoch(command, storage)
     command.process.kill()
     command.wait()

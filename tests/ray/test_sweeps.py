@@ -215,9 +215,10 @@ def check_findings(run: Path, trials: int, cpus: int, effects: set[tuple[str, st
 
 
 def test_a_grid_with_cells_that_cannot_run_and_trials_that_fail(folder: Path, tmp_path: Path) -> None:
-    """What fails is run again when that is asked for, and all of it is reported."""
-    mark = tmp_path / "mended"
-    space = {"precision.dtype": grid("float32", "float16"), "model.options.broken": grid(False, str(mark))}
+    space = {
+        "precision.dtype": grid("float32", "float16"),
+        "model.options.broken": grid(False, str(tmp_path / "mended")),
+    }
     made = command(folder, tmp_path, space, repeats=2, price_per_hour={"cpu": 0.05})
     assert made.wait() == 1
     assert nothing_is_left()
@@ -235,7 +236,16 @@ def test_a_grid_with_cells_that_cannot_run_and_trials_that_fail(folder: Path, tm
     assert ["this net is broken" in (one["error"] or "") for one in found].count(True) == 2
     assert all(one["cpus"] == 3 and one["wall_s"] > 0 for one in found)
 
+
+@pytest.mark.long
+def test_what_failed_is_run_again_when_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mended"
+    space = {"model.options.broken": grid(False, str(mark))}
+    made = command(folder, tmp_path, space, repeats=2, price_per_hour={"cpu": 0.05})
+    assert made.wait() == 1
+    run = the_run(tmp_path / "runs")
     mark.write_text("")
+    assert resume(run).wait() == 1  # not asked to run them again
     retried = resume(run, "--retry-failed")
     assert retried.wait() == 0, retried.err
     assert [one["state"] for one in records(run)] == ["finished"] * 4
@@ -247,15 +257,6 @@ def test_a_grid_with_cells_that_cannot_run_and_trials_that_fail(folder: Path, tm
     assert f"report      {run / 'report' / 'report.html'}" in retried.out
     assert "Best validation_accuracy: 1.0000" in retried.out
     assert all(trial["cost"] > 0 for trial in table_of(run))
-
-
-@pytest.mark.long
-def test_what_failed_is_not_run_again_unless_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
-    mark = tmp_path / "mended"
-    made = command(folder, tmp_path, {"model.options.broken": grid(False, str(mark))})
-    assert made.wait() == 1
-    mark.write_text("")
-    assert resume(the_run(tmp_path / "runs")).wait() == 1
 
 
 def test_asha_stops_bad_trials_and_a_loss_that_is_nan_and_is_resumed(folder: Path, tmp_path: Path) -> None:

@@ -241,6 +241,7 @@ def test_numpy_numbers_can_be_reported_and_saved(trial: TrialByHand, tmp_path: P
     assert trial.save(tmp_path).metrics == {"train_loss": 0.5}
 
 
+@pytest.mark.long
 def test_stopped_in_an_epoch_and_resumed_is_bitwise_the_same(trial: TrialByHand, tmp_path: Path) -> None:
     """The default experiment, stopped within its first epoch: the same figures as undisturbed."""
     experiment = make_default(
