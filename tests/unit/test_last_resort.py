@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,6 +17,16 @@ from raymx.cli.exit import EXIT_INTERRUPTED, exit_code
 from raymx.driver.display import Display
 from raymx.driver.interrupt import Interrupt
 from raymx.driver.last_resort import GONE_S, LONGEST_S, LastResort, answers, must_end
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_terminal() -> Iterator[None]:
+    """Nothing is ignored, as nohup would have it."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def open_data(
     experiment = parse_experiment(
         {
             "name": "x",
-            "model": {"net": "alexnet", "classes": 100},
+            "model": {"net": "alexnet", "classes": 1000},
             "training": {"epochs": epochs, "global_batch_size": batch, "loop": loop},
             "data": {"train": "part*.rec", "image_shape": [1, 2, 2], "cache": "none", "max_bad": 0.5, **data},
         },
@@ -457,7 +457,7 @@ from raymx.experiment.loading import parse_experiment
 from raymx.data.pipeline.planning import Share
 from raymx.data.pipeline.worker_data import WorkerData
 experiment = parse_experiment({{
-    "name": "x", "model": {{"net": "alexnet", "classes": 100}}, "training": {{"epochs": 1, "global_batch_size": 8}},
+    "name": "x", "model": {{"net": "alexnet", "classes": 1000}}, "training": {{"epochs": 1, "global_batch_size": 8}},
     "data": {{"train": "part*.rec", "image_shape": [1, 2, 2]}}}}, {str(tmp_path)!r})
 next(WorkerData(experiment, Share(0, 1, 1), lambda *_: threading.Event().wait()).train(0, 0))
 print([name for name in ("ray", "mxnet", "pandas", "pyarrow") if name in sys.modules])
