@@ -34,10 +34,12 @@ class KVStoreError(RaymxError):
 class RoleLost(KVStoreError):
     """The process of a role died, or its node did: the run goes on from its newest checkpoint."""
 
-    role: str = ""
-    """Whose process it was, as ``worker 1``; "" when that is not known."""
-    nodes: tuple[str, ...] = ()
-    """The addresses of the nodes that cannot be reached, where it was that."""
+    def __init__(self, text: str, *, role: str = "", nodes: tuple[str, ...] = ()) -> None:
+        """``role``: whose process it was, as ``worker 1``, "" when that is not known; ``nodes``: the addresses of those
+        that cannot be reached, where it was that.
+        """
+        super().__init__(text)
+        self.role, self.nodes = role, nodes
 
 
 class OutOfMemory(RoleLost):

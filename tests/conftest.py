@@ -264,6 +264,14 @@ def _children(pid: int) -> list[int]:
     return found
 
 
+def is_there(pid: int) -> bool:
+    """Whether a process still runs; one that has ended may wait for its parent."""
+    try:
+        return _stat(pid)[0] != "Z"
+    except OSError:
+        return False
+
+
 def started_at(pid: int) -> int:
     """When a process was started, in ticks of the system's."""
     return int(_stat(pid)[19])

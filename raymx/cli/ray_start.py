@@ -46,6 +46,11 @@ def longest_folder() -> int:
     return SOCKET_LIMIT - len(below)
 
 
+def why_not() -> str:
+    """Why Ray cannot be started here, and what to set, in a sentence; "" when it can."""
+    return next((f"Ray cannot be started on this machine: {told}; {fix}" for told, fix in start_problems()), "")
+
+
 def start_problems() -> Iterator[tuple[str, str]]:
     """(what is wrong, what to set) of each problem, naming the path."""
     yield from _temp_problems(*_temp())

@@ -9,6 +9,11 @@ from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.mxnet_gpus import range_in_words
 
 
+def asks_for_processors(*settings: object) -> bool:
+    """Whether anything in plain settings, those of a sweep's cells too, depends on what the processors can compute."""
+    return "amp_bfloat16" in str(settings)
+
+
 def problem(experiment: ExperimentConfig, gpus_per_worker: float, nodes: Sequence[NodeResources]) -> str:
     """Why workers on some of ``nodes`` would fail, in one sentence; "" where none would, or it is not known.
 

@@ -15,7 +15,7 @@ from typing import Literal
 DEATHS_IN_ONE_POSITION = 10  # so often may processes die with no checkpoint in between
 MEMORY_DEATHS_IN_ONE_POSITION = 2  # for lack of memory: the same needs as much again
 
-Kind = Literal["error", "misuse", "stall", "process", "memory", "node"]
+Kind = Literal["error", "stall", "process", "memory", "node"]
 
 BEFORE_THE_FIRST_STEP = "it came before the first step"
 WOULD_COME_AGAIN = "it would come again"
@@ -28,9 +28,8 @@ class Failure:
     """What ended a generation.
 
     ``error`` was raised by the experiment's own code and ``stall`` is a loop that stood still: both count against
-    ``failures.max``. ``misuse`` is of raymx, by a loop that would do so again. A ``process`` that died, or whose
-    ``node`` did, is the cluster's doing and does not; nor does one that was ended for lack of ``memory``, which is
-    counted apart, since it will hardly get better.
+    ``failures.max``. A ``process`` that died, or whose ``node`` did, is the cluster's doing and does not; nor does one
+    that was ended for lack of ``memory``, which is counted apart, since it will hardly get better.
     """
 
     kind: Kind
@@ -59,7 +58,7 @@ class History:
 
     def after(self, failure: Failure, *, trained: bool) -> History:
         """With one more failure; ``trained``: a step was done in the generation that it ended."""
-        own = failure.kind in ("error", "misuse", "stall")
+        own = failure.kind in ("error", "stall")
         return History(
             self.errors + own,
             self.losses + (not own),
@@ -98,7 +97,7 @@ def _why_final(failure: Failure, history: History, max_failures: int) -> str:
     """Why a failure is the last one, or ""."""
     if failure.kind == "error" and not history.trained:
         return BEFORE_THE_FIRST_STEP
-    if failure.kind == "misuse" or failure.certain:
+    if failure.certain:
         return WOULD_COME_AGAIN
     if history.repeated:
         return "the same error came twice in a row at the same place: it will not get better"

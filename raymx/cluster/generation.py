@@ -157,16 +157,11 @@ def value_of(ref: Any, who: str) -> Any:
             raise lost(who, str(error)) from None
         if error.actor_init_failed:
             raise KVStoreError(f"{who} cannot start: {_last_line(error)}") from None
-        raise _lost(RoleLost(f"{who} died: {_how_it_died(error)}"), who) from None
+        raise RoleLost(f"{who} died: {_how_it_died(error)}", role=who) from None
     except ObjectLostError:
-        raise _lost(RoleLost(f"{who}: what it gave was lost with its node"), who) from None
+        raise RoleLost(f"{who}: what it gave was lost with its node", role=who) from None
     except RayError as error:
         raise lost(who, str(error)) from None
-
-
-def _lost(error: RoleLost, who: str) -> RoleLost:
-    error.role = who
-    return error
 
 
 def _how_it_died(error: RayActorError) -> str:

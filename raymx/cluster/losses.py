@@ -10,9 +10,7 @@ def lost(who: str, said: str) -> RoleLost:
     """The error for ``who`` ("worker 1") out of Ray's words: a lack of memory by its own class, else the first line."""
     short = lack_of_memory(said)
     first = next(iter(said.strip().splitlines()), "no reason is known")
-    error = OutOfMemory(f"{who} was {short}") if short else RoleLost(f"{who}: {first}")
-    error.role = who
-    return error
+    return OutOfMemory(f"{who} was {short}", role=who) if short else RoleLost(f"{who}: {first}", role=who)
 
 
 def lost_with_stream(who: str, kind: str, said: str) -> RoleLost:

@@ -16,8 +16,8 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raymx import _ray
-from raymx.cluster import this_machine
 from raymx.cluster.placement import NodeResources
+from raymx.experiment import this_machine
 from raymx.experiment.mxnet_gpus import has_code_for_type
 
 PROBE_TIMEOUT_S = 1.0

@@ -198,10 +198,9 @@ class RoleManager:
             used = _nodes_of(chosen)
             alive = Nodes.now(used).addresses
             if any(node not in alive for node in used):
-                lost = RoleLost("a node died while the KVStore generation was formed")
                 known = self._nodes.addresses
-                lost.nodes = tuple(sorted({known[node] for node in used if node in known and node not in alive}))
-                raise lost
+                gone = tuple(sorted({known[node] for node in used if node in known and node not in alive}))
+                raise RoleLost("a node died while the KVStore generation was formed", nodes=gone)
 
     def add_standbys(self) -> None:
         """Have a standby for every role, where that is wanted: a process at a time, and none in the way of a start."""

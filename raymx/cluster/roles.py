@@ -321,9 +321,11 @@ def _loop_of(experiment: Mapping[str, Any], directory: str) -> Any:
         from raymx.training.loop import train
 
         return train
+    from raymx.experiment.references import SIGNATURES
     from raymx.experiment.user_code import load_function
 
-    return load_function("training.loop", name, directory, "a function of the context: def train(ctx): ...", None)
+    called = SIGNATURES["training.loop"]
+    return load_function("training.loop", name, directory, called.wanted, *called.arguments)
 
 
 def _is_open(host: str, port: int, unix_socket: bool) -> bool:

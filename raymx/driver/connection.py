@@ -15,9 +15,9 @@ from typing import Any
 from raymx import _ray
 from raymx.cli import machine
 from raymx.cli.address import refusal
-from raymx.cli.ray_start import start_problems, temp_folder, whose
+from raymx.cli.ray_start import temp_folder, whose, why_not
 from raymx.driver import last_resort
-from raymx.driver.planning import needed_cpus, soft_limit
+from raymx.driver.planning import needed_cpus, process_settings
 from raymx.errors import PlacementError
 from raymx.experiment.loading import ExperimentConfig
 from raymx.text.words import count
@@ -61,7 +61,7 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
         return ""
     needed, cores = needed_cpus(experiment), machine.cores()
     cpus = max(needed, cores)
-    for name, value in soft_limit(cpus).items():
+    for name, value in process_settings(cpus).items():
         os.environ.setdefault(name, value)
     check_start()
     last_resort.mark()
@@ -75,8 +75,8 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
 
 def check_start() -> None:
     """Raise PlacementError for what would keep Ray from starting here; it would end in a traceback of Ray's."""
-    for told, fix in start_problems():
-        raise PlacementError(f"Ray cannot be started on this machine: {told}; {fix}")
+    if told := why_not():
+        raise PlacementError(told)
 
 
 def start(init: Callable[[], object], shutdown: Callable[[], object]) -> None:

@@ -24,7 +24,7 @@ from raymx.driver.progress_csv import ProgressCsv
 from raymx.driver.restarts import Restarts
 from raymx.driver.stopper import Stopper
 from raymx.results import run_folder
-from raymx.results.rows import diverged, divergence
+from raymx.results.rows import divergence, ends_trial
 from raymx.sweep.listener import Listener, listen
 from raymx.sweep.plan import Cell
 from raymx.sweep.trial_records import State, TrialRecords
@@ -139,7 +139,7 @@ class Monitor(Listener):
         """The trial has done its last epoch, or the trial scheduler has stopped it, or a loss that is no number."""
         row = trial.last_result or {}
         record = self._trials.records.get(trial.trial_id)
-        if record and diverged(row) and record.experiment.failures.nan == "stop":
+        if record and ends_trial(row, record.experiment.failures.nan):
             failed = not record.axes  # of a sweep it has a place in the report
             self._over(trial.trial_id, "failed" if failed else "stopped", divergence(row) if failed else None)
             return
@@ -191,7 +191,7 @@ def _last_failure(trial: Any) -> str:
     """What a trial has just failed with, as text: Tune adds each failure to one file."""
     try:
         with open(trial.error_file) as file:
-            return file.read().rpartition("Failure # ")[2]
+            return run_folder.last_failure(file.read())
     except (OSError, TypeError):  # none was written
         return ""
 

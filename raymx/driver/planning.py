@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from raymx import _ray
 from raymx.cli import machine
-from raymx.cluster import placement, this_machine
+from raymx.cluster import abilities, placement
 from raymx.cluster.placement import NodeResources
 from raymx.errors import ExperimentError, PlacementError
+from raymx.experiment import this_machine
 from raymx.experiment.loading import ExperimentConfig
 from raymx.sweep import plan as sweep_plan
 from raymx.sweep.plan import RunPlan
@@ -75,7 +76,7 @@ def cpus_here(experiment: ExperimentConfig) -> int:
     return max(needed_cpus(experiment), machine.cores())
 
 
-def soft_limit(cpus: int) -> dict[str, str]:
+def process_settings(cpus: int) -> dict[str, str]:
     """For its environment: Ray ends idle processes beyond one a CPU, and counts actors too, so that the data streams
     would start theirs every epoch. Nor does it start any before they are wanted: those of a run have an environment of
     their own, and would not use them.
@@ -139,7 +140,7 @@ def room_now(experiment: ExperimentConfig) -> ClusterRoom:
     from raymx.cluster import autoscaler
     from raymx.cluster.nodes import cluster_nodes
 
-    nodes = cluster_nodes(processors="amp_bfloat16" in str(experiment.to_dict()))
+    nodes = cluster_nodes(processors=abilities.asks_for_processors(experiment.to_dict()))
     scaling = autoscaler.config_here(ray.get_runtime_context().gcs_address)
     return ClusterRoom(
         tuple(nodes),

@@ -268,12 +268,7 @@ class Driver:
         """Say how a single trial ended, and write the summary."""
         interrupted = interrupt.requested and not (result.metrics or {}).get("done")
         error = None if interrupted else run_folder.root_cause(result.error)  # else of a failure that was mended
-        if (
-            not interrupted
-            and not error
-            and self.experiment.failures.nan == "stop"
-            and rows.diverged(result.metrics or {})
-        ):
+        if not interrupted and not error and rows.ends_trial(result.metrics or {}, self.experiment.failures.nan):
             error = TrainingError(f"{rows.divergence(result.metrics)} (failures.nan: go_on would train on)")
         if error and os.strerror(errno.ENOSPC) in str(error):
             error = CheckpointError(f"{error}; {run_folder.space(self._storage_path)}")

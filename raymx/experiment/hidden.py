@@ -22,11 +22,9 @@ _EXTRAS_OF_RAY = ("default", "data", "tune", "train")
 
 def problems(folder: str) -> list[str]:
     """A sentence for each module in ``folder`` that hides another one; [] for a folder that cannot be read."""
-    found = dict(_modules(folder))
-    own = [f"{path} would hide Python's own {name}: rename it" for name, path in found.items() if _is_pythons(name)]
-    return own or [
+    return of_python(folder) or [
         f"{path} would hide the package {name}, which raymx needs: rename it"
-        for name, path in found.items()
+        for name, path in _modules(folder)
         if _is_elsewhere(name, folder) and name in _needed()
     ]
 

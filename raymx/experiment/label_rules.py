@@ -14,7 +14,7 @@ from raymx.experiment import names
 from raymx.experiment.schema import ExperimentConfig
 from raymx.text.words import some
 
-_LARGEST = 3.4028234663852886e38  # of float32
+MAX_LABEL = 3.4028234663852886e38  # of float32
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def label_range(experiment: ExperimentConfig, width: int) -> LabelRange | None:
     if loss == "sigmoid_bce":
         return LabelRange(0, 1, False, "sigmoid_bce takes labels from 0 to 1: correct it, or use another model.loss")
     if loss in names.LOSSES:
-        return LabelRange(-_LARGEST, _LARGEST, False, f"{loss} takes numbers: correct it, or leave such records out")
+        return LabelRange(-MAX_LABEL, MAX_LABEL, False, f"{loss} takes numbers: correct it, or leave such records out")
     return None
 
 

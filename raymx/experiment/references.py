@@ -84,11 +84,17 @@ def reference_problem(reference: str, directory: str) -> str | None:
 @dataclass(frozen=True)
 class Signature:
     """How a function of the user's own is called: with so many positional arguments, or with these keywords; ``shown``
-    as a message has it."""
+    as a message has it, and ``wanted`` as the message for something else that was named in its place."""
 
     shown: str
+    wanted: str
     positional: int = 0
     keywords: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[None, ...]:
+        """As many as are given by position, to see whether a function takes them."""
+        return (None,) * self.positional
 
     def takes(self, function: ast.FunctionDef) -> bool:
         """Whether a function can be called so."""
@@ -102,12 +108,28 @@ class Signature:
         return needed <= self.positional <= most and all(default is not None for default in given.kw_defaults)
 
 
-TRANSFORM = Signature("f(image, label, rng), which returns the image, or (image, label)", 3)
+TRANSFORM = Signature(
+    "f(image, label, rng), which returns the image, or (image, label)",
+    "a function: def transform(image, label, rng): ... return image, label; or an instance of a Gluon transform",
+    3,
+)
 SIGNATURES = {
-    "model.net": Signature("f(classes, ...), which returns a Gluon block", keywords=("classes",)),
-    "model.loss": Signature("f(outputs, labels), which returns a loss a row", 2),
-    "model.metric": Signature("f(outputs, labels), which returns a score a row", 2),
-    "training.loop": Signature("f(ctx)", 1),
+    "model.net": Signature(
+        "f(classes, ...), which returns a Gluon block",
+        "a function that makes the net: def net(classes, **options): ... return block",
+        keywords=("classes",),
+    ),
+    "model.loss": Signature(
+        "f(outputs, labels), which returns a loss a row",
+        "a function or Gluon loss: def loss(outputs, labels): ... return losses of shape (rows,)",
+        2,
+    ),
+    "model.metric": Signature(
+        "f(outputs, labels), which returns a score a row",
+        "a function: def metric(outputs, labels): ... return scores of shape (rows,)",
+        2,
+    ),
+    "training.loop": Signature("f(ctx)", "a function of the context: def train(ctx): ...", 1),
     "data.transform": TRANSFORM,
     "data.validation_transform": TRANSFORM,
 }

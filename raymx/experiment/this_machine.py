@@ -6,7 +6,6 @@ import contextlib
 import glob
 import subprocess
 from functools import cache
-from pathlib import Path
 
 from raymx.experiment.mxnet_gpus import has_code
 
@@ -15,8 +14,8 @@ _TIMEOUT_S = 20.0
 
 def has_avx512() -> bool | None:
     """Whether the processor has what MXNet computes bfloat16 with; None where that cannot be read."""
-    with contextlib.suppress(OSError):
-        return " avx512bw" in Path("/proc/cpuinfo").read_text()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        return " avx512bw" in file.read()
     return None
 
 

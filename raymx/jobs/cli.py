@@ -81,7 +81,7 @@ def _submit(args: argparse.Namespace) -> int:
         raise JobError("--resume needs the RUN_FOLDER, which the run printed after the word results")
     given = options.overrides(args)
     experiment = Experiment(loading.load_experiment(args.experiment or options.default_experiment(), given))
-    space.check(experiment.spec, given, resumed=args.resume is not None)
+    space.Space(experiment.spec).check_given(given)  # what else there is to check submit does
     found = submitting.submit(
         experiment,
         args.address,

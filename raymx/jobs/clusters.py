@@ -13,7 +13,7 @@ import warnings
 
 from raymx import _ray
 from raymx.cli.address import refusal
-from raymx.cli.ray_start import start_problems, whose
+from raymx.cli.ray_start import whose, why_not
 from raymx.errors import ExperimentError, JobError
 from raymx.jobs import proxies
 from raymx.jobs.dashboard import ADDRESS_VARIABLES, RETRY_S, START_TIMEOUT_S, Dashboard, unreachable, without
@@ -45,10 +45,10 @@ def find_dashboard(address: str | None) -> Dashboard | None:
 
 def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
     """Start a cluster on this machine that outlives this process; and how to stop it, in words. Raises JobError."""
-    from raymx.driver.planning import SUBMITTED_TO, soft_limit
+    from raymx.driver.planning import SUBMITTED_TO, process_settings
 
-    for told, fix in start_problems():
-        raise JobError(f"Ray cannot be started on this machine: {told}; {fix}")
+    if told := why_not():
+        raise JobError(told)
     _ray.make_token()
     if (told := whose(_ray.head_file())) and not os.access(_ray.head_file(), os.W_OK):  # Ray writes there that it runs
         raise JobError(told)
@@ -56,7 +56,7 @@ def start_cluster_here(cpus: int) -> tuple[Dashboard, str]:
     proxies.go_past(f"http://{SUBMITTED_TO}")
     environment = {
         **os.environ,
-        **soft_limit(cpus),
+        **process_settings(cpus),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", ""),
     }

@@ -19,6 +19,11 @@ def diverged(row: Mapping[str, Any]) -> bool:
     return any(not math.isfinite(loss) for loss in _losses(row).values())
 
 
+def ends_trial(row: Mapping[str, Any], nan: str) -> bool:
+    """Whether a trial ends with this row since it has diverged; ``nan`` is ``failures.nan``."""
+    return nan == "stop" and diverged(row)
+
+
 def divergence(row: Mapping[str, Any]) -> str:
     """What a row's losses say of a net that has no sensible weights any more, in words; "" when they are fine."""
     bad = {name: loss for name, loss in _losses(row).items() if not abs(loss) <= HUGE}

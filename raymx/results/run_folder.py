@@ -129,10 +129,15 @@ def root_cause(error: Any) -> RaymxError | None:
         return root_cause(cause)
     if isinstance(error, RaymxError):
         return error
-    text = str(error).rpartition(_FAILURE)[2].partition("\n")[2] if _FAILURE in str(error) else str(error)
+    text = last_failure(str(error))
     if short := lack_of_memory(text):
         return OutOfMemory(f"the trial's process was {short}")
     return KVStoreError(f"the trial ended: {text.strip()}")
+
+
+def last_failure(text: str) -> str:
+    """The last of the failures in Tune's text of them, without its head; any other text as it is."""
+    return text.rpartition(_FAILURE)[2].partition("\n")[2] if _FAILURE in text else text
 
 
 def as_json(summary: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from ray import tune
 from ray.tune.search import Repeater, Searcher
 
+from raymx.cluster.abilities import asks_for_processors
 from raymx.cluster.nodes import cluster_nodes
 from raymx.errors import ExperimentError
 from raymx.experiment.sweep_schema import Sweep
@@ -31,7 +32,7 @@ class Judge:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._processors = "amp_bfloat16" in str((space.base.to_dict(), space.axes))
+        self._processors = asks_for_processors(space.base.to_dict(), space.axes)
 
     def __call__(self, number: int, point: Point) -> Cell:
         cell = judge(self._space, number, point, cluster_nodes(processors=self._processors))

@@ -15,15 +15,12 @@ from numpy.typing import NDArray
 from raymx.errors import TrainingError
 from raymx.experiment import names
 from raymx.experiment.loading import ExperimentConfig
+from raymx.experiment.references import SIGNATURES
 from raymx.experiment.user_code import load_function, require_call
 from raymx.training import metrics
 from raymx.training.precision import Prepare, require_avx512, with_input
 from raymx.training.registered import check_registered
 from raymx.training.shapes import require_a_row_each, require_labels, require_one_output
-
-_MAKES_A_NET = "a function that makes the net: def net(classes, **options): ... return block"
-_IS_A_LOSS = "a function or Gluon loss: def loss(outputs, labels): ... return losses of shape (rows,)"
-_IS_A_METRIC = "a function: def metric(outputs, labels): ... return scores of shape (rows,)"
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +40,8 @@ def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> gl
     mx.random.seed(experiment.training.seed)
     if ":" in model.net:
         given = {"classes": model.classes, **model.options}
-        net = load_function("model.net", model.net, experiment.directory, _MAKES_A_NET, **given)(**given)
+        wanted = SIGNATURES["model.net"].wanted
+        net = load_function("model.net", model.net, experiment.directory, wanted, **given)(**given)
     else:
         net = gluon.model_zoo.vision.get_model(model.net, classes=model.classes, **model.options)
     if not isinstance(net, gluon.Block):
@@ -201,12 +199,13 @@ def _named_loss(name: str) -> Loss:
 
 
 def _own_loss(name: str, directory: str) -> Loss:
-    loss = load_function("model.loss", name, directory, _IS_A_LOSS)
+    called = SIGNATURES["model.loss"]
+    loss = load_function("model.loss", name, directory, called.wanted)
     if isinstance(loss, type):
-        loss = load_function("model.loss", name, directory, f"{_IS_A_LOSS}; a class is made with no arguments")()
-        require_call(f"model.loss: {name}()", loss, _IS_A_LOSS, None, None)
+        loss = load_function("model.loss", name, directory, f"{called.wanted}; a class is made with no arguments")()
+        require_call(f"model.loss: {name}()", loss, called.wanted, *called.arguments)
     elif not isinstance(loss, gluon.Block):
-        require_call(f"model.loss: {name}", loss, _IS_A_LOSS, None, None)
+        require_call(f"model.loss: {name}", loss, called.wanted, *called.arguments)
     if isinstance(loss, gluon.HybridBlock):
         loss.hybridize()
     return loss
@@ -228,7 +227,8 @@ def build_metric(experiment: ExperimentConfig) -> tuple[str, Metric]:
         logits = experiment.model.loss == "sigmoid_bce" and name == "accuracy"
         score = metrics.accuracy_of_logits if logits else getattr(metrics, name)
     else:
-        score = load_function("model.metric", name, experiment.directory, _IS_A_METRIC, None, None)
+        called = SIGNATURES["model.metric"]
+        score = load_function("model.metric", name, experiment.directory, called.wanted, *called.arguments)
     score = _a_row_each(f"model.metric {name}", score)
     name = name.rpartition(":")[2]
     if experiment.precision.dtype == "float32":

@@ -10,6 +10,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from raymx.errors import TrainingError
+from raymx.experiment import this_machine
 
 
 def start_amp(dtype: str) -> None:
@@ -26,12 +27,11 @@ def start_amp(dtype: str) -> None:
 
 def require_avx512() -> None:
     """Raise TrainingError where this node's processor cannot compute in bfloat16."""
-    with open("/proc/cpuinfo") as file:
-        if " avx512bw" not in file.read():
-            raise TrainingError(
-                "precision.dtype is amp_bfloat16, which MXNet computes with AVX-512, and the processor "
-                f"of node {os.uname().nodename} has none; use float32"
-            )
+    if this_machine.has_avx512() is False:
+        raise TrainingError(
+            "precision.dtype is amp_bfloat16, which MXNet computes with AVX-512, and the processor "
+            f"of node {os.uname().nodename} has none; use float32"
+        )
 
 
 class Prepare(gluon.HybridBlock):

@@ -265,7 +265,7 @@ class Controller:
         if problem := rows.divergence(row):
             self._progress.warn_of_loss(problem)
             self._show()
-        if rows.diverged(row) and self._experiment.failures.nan == "stop":
+        if rows.ends_trial(row, self._experiment.failures.nan):
             self.state = Failed()
             return {**row, DONE: True}
         # A loop of the user's may have more to report; it is finished when it returns.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from raymx.cluster.failure_policy import PLAIN, Failure, Kind
+from raymx.cluster.failure_policy import PLAIN, Failure
 from raymx.cluster.scaling_policy import Decision
 from raymx.errors import (
     KVStoreError,
@@ -36,8 +36,7 @@ def failure_of(error: RaymxError, node_is_gone: bool, trained: bool) -> Failure:
     if isinstance(error, StallError):
         return Failure("stall", str(error))
     position = error.position if isinstance(error, TrainingError) else None
-    kind: Kind = "misuse" if isinstance(error, LoopError) else "error"
-    return Failure(kind, str(error), position, certain=isinstance(error, TooManyBadRecords))
+    return Failure("error", str(error), position, certain=isinstance(error, (LoopError, TooManyBadRecords)))
 
 
 def with_roles(error: RaymxError, processes: Mapping[int, str]) -> RaymxError:
@@ -46,9 +45,7 @@ def with_roles(error: RaymxError, processes: Mapping[int, str]) -> RaymxError:
     role = processes.get(int(told[1])) if told else None
     if not role or not isinstance(error, OutOfMemory):
         return error
-    named = OutOfMemory(str(error).replace("most by process", f"most by {role}, process"))
-    named.role = error.role
-    return named
+    return OutOfMemory(str(error).replace("most by process", f"most by {role}, process"), role=error.role)
 
 
 def final(error: RaymxError, reason: str) -> RaymxError:

@@ -38,9 +38,7 @@ class StallMonitor:
         if self._silence.look(heartbeats, waiting, count, now):
             self._silence = StallWatch(SILENT_S)  # asked again after as long
             if gone := unreachable():
-                lost = RoleLost(f"{' and '.join(gone)} cannot be reached any more")
-                lost.nodes = tuple(gone)
-                raise lost
+                raise RoleLost(f"{' and '.join(gone)} cannot be reached any more", nodes=tuple(gone))
         still = self._stall.look(heartbeats, waiting, count, now)
         if still:
             raise stalled(still, self._timeout_s, _keep(stacks_of(generation), self._location))

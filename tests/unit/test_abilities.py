@@ -8,9 +8,9 @@ import pytest
 from factories import make_experiment
 
 from raymx.cluster.placement import NodeResources
-from raymx.cluster.this_machine import unusable_of
 from raymx.errors import PlacementError
 from raymx.experiment.mxnet_gpus import has_code_for_type
+from raymx.experiment.this_machine import unusable_of
 from raymx.sweep.plan import RunPlan, prepare
 
 BFLOAT16: dict[str, Any] = {"precision": {"dtype": "amp_bfloat16"}}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from conftest import is_there
 
 from raymx.cli.exit import EXIT_INTERRUPTED, exit_code
 from raymx.driver.display import Display
@@ -43,14 +44,6 @@ def _as_in_a_terminal() -> Iterator[None]:
 def test_when_everything_is_ended(number: int, since_signal_s: float, ray_gone_s: float, ends: bool) -> None:
     assert must_end(number, since_signal_s, ray_gone_s) == ends
     assert GONE_S < 25
-
-
-def is_there(process: int) -> bool:
-    try:
-        with open(f"/proc/{process}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 class TestLastResort:

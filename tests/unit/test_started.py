@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from conftest import is_there
 
 from raymx.errors import JobError
 from raymx.jobs import clusters, started
@@ -22,14 +23,6 @@ LEAVES = (
 
 def command(code: str) -> Started:
     return Started([sys.executable, "-c", code], os.environ)
-
-
-def is_there(process: int) -> bool:
-    try:
-        with open(f"/proc/{process}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_what_it_leaves_stays_when_all_went_well_and_is_ended_when_not() -> None:

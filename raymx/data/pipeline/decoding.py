@@ -25,6 +25,7 @@ from raymx.data.recordio.reading import read_payloads
 from raymx.data.recordio.record import Record, require_image, unpack
 from raymx.errors import DataError, ExperimentError
 from raymx.experiment.label_rules import LabelRange
+from raymx.experiment.references import TRANSFORM
 from raymx.experiment.user_code import load_function, require_call
 from raymx.storage import Reader, is_uri, open_reader
 
@@ -250,20 +251,15 @@ def load_transform(name: str, directory: str) -> Transform:
     Raises TransformFailed when it is none: no record is to blame for that.
     """
     try:
-        transform = load_function("data.transform", name, directory, _IS_A_TRANSFORM)
+        transform = load_function("data.transform", name, directory, TRANSFORM.wanted)
         if isinstance(transform, type):
-            raise ExperimentError(f"data.transform: {name} is a class; name {_IS_A_TRANSFORM}")
+            raise ExperimentError(f"data.transform: {name} is a class; name {TRANSFORM.wanted}")
         if hasattr(transform, "collect_params"):
             return _gluon_transform(transform)
-        require_call(f"data.transform: {name}", transform, _IS_A_TRANSFORM, None, None, None)
+        require_call(f"data.transform: {name}", transform, TRANSFORM.wanted, *TRANSFORM.arguments)
     except ExperimentError as error:
         raise TransformFailed(str(error)) from None
     return transform  # type: ignore[no-any-return]
-
-
-_IS_A_TRANSFORM = (
-    "a function: def transform(image, label, rng): ... return image, label; or an instance of a Gluon transform"
-)
 
 
 def _gluon_transform(block: Any) -> Transform:

@@ -15,11 +15,11 @@ from pathlib import Path
 from random import Random
 
 from raymx.errors import DataError, ExperimentError
+from raymx.experiment.label_rules import MAX_LABEL
 from raymx.storage import HEAD_BYTES, placeholder_of
 from raymx.text.words import some
 
 EXTENSIONS = (".jpeg", ".jpg", ".png")
-MAX_LABEL = 3.4028234663852886e38  # of float32
 _MAX_INDEX = 2**64 - 1  # the record header's id
 
 

@@ -34,6 +34,7 @@ from raymx.data.tools import listing as listings
 from raymx.data.tools.encoding import Images, Result, encode_file, encoded
 from raymx.data.tools.listing import Entry, Listing, Skipped, Split
 from raymx.errors import DataError
+from raymx.experiment.label_rules import MAX_LABEL
 
 _NOTES = (".classes.txt", ".skipped.txt")
 FILES = {
@@ -146,7 +147,7 @@ def _check_arrays(images: NDArray[np.uint8], labels: NDArray[np.float64]) -> Non
             f"labels have the shape {labels.shape}; for these images it must be ({len(images)},) or "
             f"({len(images)}, width)"
         )
-    if not (np.abs(labels) <= listings.MAX_LABEL).all():
+    if not (np.abs(labels) <= MAX_LABEL).all():
         raise DataError("labels are not all finite float32 numbers; correct them")
 
 
