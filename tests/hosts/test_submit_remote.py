@@ -17,6 +17,7 @@ PATH = {"PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
 SUBMIT = [sys.executable, "-m", "raymx.submit"]
 
 
+@pytest.mark.long
 def test_through_the_dashboard_alone(cluster_of_hosts: ClusterOfHosts) -> None:
     head, client = cluster_of_hosts.nodes[0], cluster_of_hosts.client
     (client.home / ".ray").mkdir()

@@ -96,12 +96,14 @@ def test_a_cluster_whose_storage_path_cannot_be_written(two_nodes: Any) -> None:
     assert (one["level"], one["nodes"]) == ("problem", [])  # of all nodes
 
 
+@pytest.mark.long
 def test_a_cluster_that_wants_a_token(two_nodes: Any, tmp_path: Path) -> None:
     code, found, stderr = doctor("--address", two_nodes.address, RAY_AUTH_MODE="disabled", HOME=str(tmp_path))
     assert (code, stderr) == (1, "")
     assert "there is no token here" in of(found, "token")["value"]
 
 
+@pytest.mark.long
 def test_a_node_that_hangs_is_a_finding(two_nodes: Any) -> None:
     """The last test with this cluster: the node does not come back."""
     (_, hanging) = two_nodes.list_all_nodes()

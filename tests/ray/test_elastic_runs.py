@@ -112,7 +112,8 @@ def check(rows: list[dict[str, Any]]) -> None:
     assert {row["train_samples"] for row in rows} == {6000}
 
 
-def test_grows_and_shrinks_as_nodes_come_and_go(nodes: Nodes, trial: TrialByHand) -> None:
+@pytest.mark.long
+def test_grows_and_shrinks_as_nodes_come_and_drain(nodes: Nodes, trial: TrialByHand) -> None:
     trial.begin(elastic())
     rows: list[dict[str, Any]] = []
     step_until(trial, lambda row: row["num_workers"] == 1, rows)
@@ -130,9 +131,18 @@ def test_grows_and_shrinks_as_nodes_come_and_go(nodes: Nodes, trial: TrialByHand
         trial.notes()[-1],
     )
     nodes.remove(added)
+    check(rows)
 
+
+def test_grows_onto_a_node_that_comes_and_goes_on_without_it(nodes: Nodes, trial: TrialByHand) -> None:
+    trial.begin(elastic())
+    rows: list[dict[str, Any]] = []
+    step_until(trial, lambda row: row["num_workers"] == 1, rows)
     added = nodes.add(SLOT_CPUS)
     step_until(trial, lambda row: row["num_workers"] == 2, rows)
+    assert re.match(
+        r"room for 1 more worker appeared: grew from 1 to 2 workers in [0-9.]+ s, from epoch", trial.notes()[-1]
+    )
     nodes.remove(added)
     step_until(trial, lambda row: row["num_workers"] == 1, rows)
     assert "went on with 1 worker in" in trial.notes()[-1]

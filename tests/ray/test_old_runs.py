@@ -69,6 +69,7 @@ def test_their_nets_give_what_they_gave(folder: Path) -> None:
     assert hits.mean() == pytest.approx(best.metrics["validation_accuracy"], abs=1e-6)
 
 
+@pytest.mark.long
 def test_a_single_run_is_resumed_to_its_end(folder: Path) -> None:
     run = run_of(folder, "single")
     before = rows(run)

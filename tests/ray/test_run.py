@@ -121,14 +121,14 @@ def in_a_later_epoch(command: Command, storage: Path) -> None:
     assert command.process.poll() is None, command.wait() or command.err
 
 
-def test_a_run_is_interrupted_resumed_and_killed(tmp_path: Path) -> None:
-    """It goes on where it was. Ctrl-C saves a checkpoint; a driver that is killed leaves no role."""
+def test_a_run_is_interrupted_resumed_and_killed(three_cpus: dict[str, str], tmp_path: Path) -> None:
+    """It goes on where it was. Ctrl-C saves a checkpoint; a driver that is killed leaves no role, also on a cluster."""
     storage = tmp_path / "runs"
-    command = Command(*RUN, "--storage-path", storage, cwd=tmp_path)
+    command = Command(*RUN, *ALONE, "--storage-path", storage, cwd=tmp_path)
     in_a_later_epoch(command, storage)
     stopped = stop(command, signal.SIGINT, storage)
 
-    command = Command("--resume", the_run(storage), cwd=tmp_path)
+    command = Command("--resume", the_run(storage), cwd=tmp_path, **three_cpus)
     in_a_later_epoch(command, storage)
     command.process.kill()
     command.wait()
@@ -174,9 +174,10 @@ def stop(command: Command, number: signal.Signals, storage: Path) -> int:
     return epoch
 
 
-def test_a_net_that_is_not_beside_the_experiment(tmp_path: Path) -> None:
+def test_a_net_that_is_not_beside_the_experiment(three_cpus: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def net(classes):\n    raise ValueError('no such layer')\n")
-    command = Command(FASHION_MNIST, "--storage-path", tmp_path / "runs", "--set", "model.net=own:net", cwd=tmp_path)
+    given = [*ALONE, "--storage-path", tmp_path / "runs", "--set", "model.net=own:net"]
+    command = Command(FASHION_MNIST, *given, cwd=tmp_path, **three_cpus)
     assert command.wait() == 1
     assert "own" in command.err
 
@@ -237,6 +238,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.long
 def test_a_full_disk_is_one_message(three_cpus: dict[str, str], small_disk: Path, tmp_path: Path) -> None:
     command = Command(*RUN, *ALONE, "--storage-path", small_disk / "runs", cwd=tmp_path, **three_cpus)
     assert command.wait() == 1

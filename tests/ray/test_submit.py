@@ -20,8 +20,8 @@ def run_id(here: Here) -> str:
     """A run of two epochs, on a cluster that is started for it; its client is killed as soon as it has submitted."""
     code = (
         f"import raymx, os, signal\n"
-        f"exp = raymx.Experiment.from_yaml({str(FASHION_MNIST)!r}).override(\n"
-        f"    training={{'epochs': 2}}, resources={{'workers': 2, 'standby': False}})\n"
+        f"exp = raymx.Experiment.from_yaml({str(FASHION_MNIST)!r}).override(training={{'epochs': 2}},\n"
+        f"    resources={{'workers': 1, 'standby': False}}, data={{'cpus': 1}})\n"
         f"print('id', raymx.submit(exp, storage_path={str(here.storage)!r}).id, flush=True)\n"
         f"os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -128,6 +128,7 @@ def test_a_run_that_fails(here: Here, tmp_path: Path) -> None:
     assert not here.roles()
 
 
+@pytest.mark.long
 def test_objects_of_a_notebook_travel(here: Here) -> None:
     """A net, a loss, a transform and a sweep over nets, none of which is in a module."""
     code = f"""

@@ -144,7 +144,7 @@ def test_the_example_and_its_report(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("many", [20, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("many", [8, pytest.param(200, marks=pytest.mark.long)])
 def test_many_trials_and_their_report(folder: Path, tmp_path: Path, many: int) -> None:
     """The driver's memory does not grow with the trials, and what the report says follows from results.parquet."""
     rates = [round(0.01 * (i + 1), 4) for i in range(many // 4)]
@@ -259,6 +259,7 @@ def test_what_failed_is_run_again_when_that_is_asked_for(folder: Path, tmp_path:
     assert all(trial["cost"] > 0 for trial in table_of(run))
 
 
+@pytest.mark.long
 def test_asha_stops_bad_trials_and_a_loss_that_is_nan_and_is_resumed(folder: Path, tmp_path: Path) -> None:
     space = {"training.base_lr": grid(0.3, 1e-4, 1e38)}
     made = command(folder, tmp_path, space, epochs=4, scheduler="asha", seed=3, options={"pause_s": 1.0})

@@ -520,6 +520,7 @@ def test_tcp_and_servers_of_their_own(ray_cluster: None) -> None:
         by_hand.close()
 
 
+@pytest.mark.long
 def test_a_reference_kept_to_the_store_costs_a_cold_start_only(trial: TrialByHand) -> None:
     trial.begin(with_loop("keeps_store", workers=1)).step()
     trial.begin(with_loop("push_fixed", workers=1))
