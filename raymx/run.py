@@ -27,7 +27,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from raymx.driver.dry_run import dry_run
 
-        for text in dry_run(experiment, args.address):
+        for text in dry_run(experiment, args.address, fast=args.dry_run == "fast"):
             print(text)
         return EXIT_OK
     from raymx.driver.run import Driver

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from raymx import __version__
 from raymx.errors import ExperimentError
@@ -19,17 +21,28 @@ RESUME_NEWEST = ""
 _TEXT_FLAGS = ("--name", "--kv-store", "--dtype", "--gc-type")
 
 
+class _RunParser(argparse.ArgumentParser):
+    """``--dry-run`` takes a value behind ``=`` alone, so that EXPERIMENT may follow it."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        given = sys.argv[1:] if args is None else args
+        return super().parse_known_args(["--dry-run=full" if one == "--dry-run" else one for one in given], namespace)
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser; a flag that is not given is None, so that the experiment file's value stays."""
-    top = argparse.ArgumentParser(
+    top = _RunParser(
         prog="python -m raymx.run",
         allow_abbrev=False,
         description="Train an MXNet experiment on Ray. Flags override keys of the experiment file, --set any of them.",
     )
     top.add_argument(
         "--dry-run",
-        action="store_true",
-        help="check everything, print the whole experiment and its placement, and start nothing",
+        nargs="?",
+        const="full",
+        choices=("full", "fast"),
+        help="check everything, print the whole experiment and its placement, try one step of it in a process of this "
+        "machine, and place nothing; --dry-run=fast leaves the step out",
     )
     top.add_argument("--run-id", help=argparse.SUPPRESS)  # of a submitted run: its folder's name too
     add_run_arguments(top)

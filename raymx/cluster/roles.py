@@ -13,7 +13,6 @@ import os
 import socket
 import threading
 import time
-import traceback
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,12 +23,13 @@ from ray.exceptions import RayError
 
 from raymx.cluster import cores, stacks
 from raymx.cluster.losses import lost_with_stream
-from raymx.errors import KVStoreError, RaymxError, TrainingError
-from raymx.experiment.user_code import as_written, code_folder, folder_here, use_code
+from raymx.errors import KVStoreError, RaymxError
+from raymx.experiment.user_code import as_written, folder_here, use_code
 from raymx.kvstore import native
 from raymx.kvstore.env import socket_path
 from raymx.kvstore.guard import no_other_store
 from raymx.kvstore.server import HostedServer, enter_generation, serve_as_scheduler
+from raymx.training.running import loop_of, users_error
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Server:
             with no_other_store():
                 self._server.install(replace(spec, directory=self._directory), restored)
         except Exception as error:
-            raise _user_error("the optimizer cannot be made", error, self._directory) from None
+            raise users_error("the optimizer cannot be made", error, self._directory) from None
 
     @ray.method(concurrency_group="control")
     def state(self) -> Any:
@@ -216,7 +216,7 @@ class Worker:
 
         try:
             with no_other_store():
-                _loop_of(task.experiment, self._directory)(self._enter(task, saved))
+                loop_of(task.experiment, self._directory)(self._enter(task, saved))
             self._context.channel.ask("end")  # it can still be asked for a checkpoint
         except LoopEnded:
             pass
@@ -227,7 +227,7 @@ class Worker:
             who = f"worker {task.rank} of {task.num_workers}"
             raise lost_with_stream(who, type(error).__name__, str(error)) from None
         except BaseException as error:
-            failed = _user_error(f"worker {task.rank} of {task.num_workers}", error, self._directory)
+            failed = users_error(f"worker {task.rank} of {task.num_workers}", error, self._directory)
             failed.position = self._context.position if self._context else None
             raise failed from None
 
@@ -315,19 +315,6 @@ def _import_ahead() -> None:
     mx.nd.waitall()
 
 
-def _loop_of(experiment: Mapping[str, Any], directory: str) -> Any:
-    name = experiment["training"]["loop"]
-    if name == "default":
-        from raymx.training.loop import train
-
-        return train
-    from raymx.experiment.references import SIGNATURES
-    from raymx.experiment.user_code import load_function
-
-    called = SIGNATURES["training.loop"]
-    return load_function("training.loop", name, directory, called.wanted, *called.arguments)
-
-
 def _is_open(host: str, port: int, unix_socket: bool) -> bool:
     if unix_socket:
         return os.path.exists(socket_path(port))
@@ -348,12 +335,3 @@ class KeptWarnings(logging.Handler):
     def take(self) -> list[str]:
         messages, self._messages = self._messages, []
         return messages
-
-
-def _user_error(where: str, error: BaseException, directory: str) -> TrainingError:
-    """A picklable error out of any: the message, then the frames that are the user's (all when none is)."""
-    frames = traceback.extract_tb(error.__traceback__)
-    there = code_folder(directory)
-    own = [frame for frame in frames if there and frame.filename.startswith(there + os.sep)]
-    text = "".join(traceback.format_list(own or frames[-3:])).rstrip()
-    return TrainingError(as_written(f"{where}: {type(error).__name__}: {str(error).strip()}\n{text}", directory))

@@ -6,18 +6,22 @@ from collections.abc import Iterator
 
 from raymx.cluster import placement
 from raymx.driver.connection import cluster_address, connect
+from raymx.driver.first_step import try_first_steps
 from raymx.driver.planning import cpus_here, free_now, prepare_here, prepare_on, room_now
 from raymx.experiment import loading, rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore import schedule
 from raymx.sweep import plan as sweep_plan
+from raymx.sweep.plan import RunPlan
+from raymx.sweep.space import Space
 from raymx.text.words import count
 
 
-def dry_run(experiment: ExperimentConfig, address: str | None) -> Iterator[str]:
+def dry_run(experiment: ExperimentConfig, address: str | None, *, fast: bool = False) -> Iterator[str]:
     """In words: the resolved experiment, its placement, its sweep's cells. Raises RaymxError when it cannot run.
 
-    With an address (or RAY_ADDRESS) it looks at that cluster. It starts nothing.
+    With an address (or RAY_ADDRESS) it looks at that cluster. It places nothing; unless ``fast``, one step is tried in
+    a process of this machine.
     """
     yield loading.to_yaml(experiment)
     nodes = None
@@ -38,6 +42,14 @@ def dry_run(experiment: ExperimentConfig, address: str | None) -> Iterator[str]:
     if not experiment.sweep.space:
         yield rate(prepared.base)
         yield from (f"note: {note}" for note in rules.notes(prepared.base))
+    if not fast:
+        yield from try_first_steps(_kinds(prepared), elsewhere=nodes is not None)
+
+
+def _kinds(prepared: RunPlan) -> list[ExperimentConfig]:
+    """The experiments of the cells that can run; of a search, the base's."""
+    space = Space(prepared.base)
+    return [space.at(cell.point) for cell in prepared.planned] or [prepared.base]
 
 
 def rate(experiment: ExperimentConfig) -> str:

@@ -15,6 +15,7 @@ from raymx.data.pipeline.batch import Batch, Stream
 from raymx.data.pipeline.decoding import Decoding
 from raymx.data.pipeline.order import Rows
 from raymx.data.pipeline.planning import Share
+from raymx.data.pipeline.warmup import decode_here
 from raymx.data.pipeline.worker_data import WorkerData
 from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import TrainingError
@@ -180,6 +181,8 @@ class DeviceBatches:
             self.meter.stop()
 
     def _open_stream(self, records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
+        if self._membership.placement_group is None:  # nobody reads for a process that has no bundle
+            return decode_here(records, rows, decoding)
         from raymx.data.pipeline.stream import batches  # here, since importing ray.data takes more than a second
 
         return batches(

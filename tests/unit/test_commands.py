@@ -52,7 +52,7 @@ def test_dry_run_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([FASHION_MNIST, "--dry-run", "--lr", "0.25"]) == 0
+    assert main([FASHION_MNIST, "--dry-run=fast", "--lr", "0.25"]) == 0
     said = capsys.readouterr().out
     assert "base_lr: 0.25" in said
     assert "trial and KVStore scheduler" in said

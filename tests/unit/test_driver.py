@@ -37,7 +37,7 @@ def test_cpus_that_a_run_needs(overrides: dict[str, object], needed: int) -> Non
 def test_data_cpus_take_what_the_cores_have_left(cores: int, data_cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: cores)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    said = "\n".join(dry_run(load_experiment(EXPERIMENTS / "fashion_mnist.yaml"), None))
+    said = "\n".join(dry_run(load_experiment(EXPERIMENTS / "fashion_mnist.yaml"), None, fast=True))
     assert f"A worker's CPUs include {data_cpus} for reading data." in said
 
 

@@ -16,7 +16,7 @@ def test_nothing_given_overrides_nothing() -> None:
     args = parser().parse_args([])
     assert overrides(args) == {}
     assert (args.experiment, args.resume, args.address, args.storage_path) == (None, None, None, None)
-    assert (args.dry_run, args.verbose) == (False, False)
+    assert (args.dry_run, args.verbose) == (None, False)
 
 
 def test_flags_of_mxnet() -> None:
@@ -140,3 +140,16 @@ def test_help_says_that_the_batch_is_global() -> None:
     text = " ".join(parser().format_help().split())
     assert "samples in one update over ALL workers" in text
     assert "(training.global_batch_size)" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (["--dry-run", "x.yaml"], "full"),
+        (["x.yaml", "--dry-run"], "full"),
+        (["--dry-run=fast", "x.yaml"], "fast"),
+    ],
+)
+def test_a_dry_run_may_stand_before_the_experiment(given: list[str], found: str) -> None:
+    args = parser().parse_args(given)
+    assert (args.dry_run, args.experiment) == (found, "x.yaml")
