@@ -6,8 +6,12 @@ frees it when the process ends, however it ends: there is no file to clean up an
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 
 _held: list[socket.socket] = []  # a name is held as long as its socket
 
@@ -30,6 +34,27 @@ def claim(count: int, allowed: Iterable[int], prefix: str = "raymx-core") -> lis
         return []
     _held.extend(name for _, name in taken)
     return [core for core, _ in taken]
+
+
+def when_idle(action: Callable[[], None]) -> None:
+    """Do it in a thread to which Linux gives only what no other wants of the cores.
+
+    So are the threads that it starts, and nobody but root can change that later: what starts threads that the process
+    is to use, such as MXNet's engine, must not be done here.
+    """
+    done: Future[None] = Future()
+
+    def run() -> None:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        try:
+            action()
+            done.set_result(None)
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="when idle", daemon=True).start()
+    done.result()
 
 
 def thread_env(threads: int, cores: list[int]) -> dict[str, str]:

@@ -122,18 +122,23 @@ class Processes:
         return self._serving[assignment].actor
 
     def start(self, wanted: Iterable[Assignment], *, ahead: bool = False) -> None:
-        """Have a process in every wanted assignment, the standby where there is one; do not wait for imports of mxnet.
+        """Have a process in every wanted assignment, the standby where one is ready; do not wait for imports of mxnet.
 
         ``ahead``: nobody waits for them, and they may import more.
         """
         for assignment in wanted:
             if assignment not in self._serving:
-                # A standby that still imports is further than a new process.
-                self._serving[assignment] = (
-                    self._standby.pop(assignment)
-                    if assignment in self._standby
-                    else self._start(assignment, self._is_free(assignment), ahead=ahead)
+                self._serving[assignment] = self._ready_standby(assignment) or self._start(
+                    assignment, self._is_free(assignment), ahead=ahead
                 )
+
+    def _ready_standby(self, assignment: Assignment) -> _Started | None:
+        """The standby, to take its assignment's part. One that still imports does so when nobody else wants the cores,
+        which may be never: it is ended, for a process that does not wait.
+        """
+        if assignment in self._standby and not self._standby[assignment].is_ready:
+            self._end(self._standby, assignment)
+        return self._standby.pop(assignment, None)
 
     def keep(self, wanted: Iterable[Assignment]) -> None:
         """End the processes, and the standbys, of all assignments but these."""

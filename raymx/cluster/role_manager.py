@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from ray.util.placement_group import PlacementGroup
 
+from raymx.cluster import standby_policy
 from raymx.cluster.node_policy import NodeDeaths
 from raymx.cluster.nodes import Condition, Nodes, bundle_nodes, condition
 from raymx.cluster.placement import Plan
@@ -22,6 +23,7 @@ from raymx.cluster.processes import Assignment, Assignments, assignments, slot_a
 from raymx.cluster.role_group import RoleGroup
 from raymx.cluster.scaling_policy import Decision, Status
 from raymx.cluster.slots import Slots
+from raymx.cluster.standby_policy import Pace
 from raymx.errors import RoleLost
 from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.sizing import sized
@@ -29,7 +31,6 @@ from raymx.experiment.sizing import sized
 LOOK_S = 1.0  # between two looks at the cluster while training
 ROOM_S = 0.5  # for slots to be placed before the first generation forms without them
 OTHERS_S = 5.0  # so long another job's placement group waits before room is made for it
-STANDBY_AFTER_S = 10.0  # of training: a short run is over before a standby has imported mxnet
 STANDBY_BYTES = 300e6  # of one standby
 STANDBY_PART = 0.25  # of a node's memory, at most, for standbys that nobody asked for
 
@@ -51,6 +52,7 @@ class RoleManager:
         self._own, self._slots, self._used = own, Slots("", {}, 0), list[PlacementGroup]()
         self._nodes, self._deaths = Nodes.now(), NodeDeaths()
         self._formed_at = self._observed_at = self._standbys_at = self._lost_since = 0.0
+        self._pace: Pace | None = None  # of the generation that runs
 
     def configure(self, name: str, experiment: ExperimentConfig, gpus: float, plan: Plan, code: str = "") -> None:
         """Take over a trial of this name and its experiment; no generation runs. ``code``: see `Processes`."""
@@ -202,17 +204,25 @@ class RoleManager:
                 gone = tuple(sorted({known[node] for node in used if node in known and node not in alive}))
                 raise RoleLost("a node died while the KVStore generation was formed", nodes=gone)
 
-    def add_standbys(self) -> None:
+    def add_standbys(self, *, of_sweep: bool) -> None:
         """Have a standby for every role, where that is wanted: a process at a time, and none in the way of a start."""
-        wanted, running, now = self._experiment.resources.standby, self.group.generation, time.monotonic()
-        if running is None or wanted is False or now - self._standbys_at < LOOK_S:
+        setting, running, now = self._experiment.resources.standby, self.group.generation, time.monotonic()
+        if running is None or setting is False or now - self._standbys_at < LOOK_S:
             return
         self._standbys_at = now
         if not any(said.get("heartbeat") for said in running.progress.values()):
             return  # it starts itself: no time for others
-        chosen = self._taken.all
-        if wanted is True or (now - self._formed_at > STANDBY_AFTER_S and _have_memory(chosen, self._nodes)):
-            self.group.processes.add_standby(chosen)
+        progress = running.progress.get(0, {})
+        if self._pace is None or self._pace.since_s < self._formed_at:
+            self._pace = Pace(now, standby_policy.epochs_done(progress))
+        if standby_policy.wanted(
+            setting,
+            of_sweep=of_sweep,
+            trained_s=now - self._pace.since_s,
+            to_come_s=self._pace.to_come_s(now, progress, self._experiment.training.epochs),
+            have_memory=_have_memory(self._taken.all, self._nodes),
+        ):
+            self.group.processes.add_standby(self._taken.all)
 
     def end_generation(self) -> None:
         """End every process that takes part, at once; the standbys stay."""

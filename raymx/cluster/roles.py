@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,8 +74,16 @@ def _prepare(process: Process) -> dict[str, Any]:
     if process.gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = process.gpus
     os.environ.pop("DMLC_ROLE", None)  # with a role set, importing mxnet would serve and then exit
-    native.import_mxnet()
+    _gently(process, native.import_mxnet)
     return {"cores": tuple(bound), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+
+
+def _gently(process: Process, action: Callable[[], None]) -> None:
+    """Do it; a standby does it with what training leaves of the cores."""
+    if process.standby:
+        cores.when_idle(action)
+    else:
+        action()
 
 
 def _use_code(process: Process) -> None:
@@ -178,7 +186,8 @@ class Worker:
         logging.getLogger("raymx").addHandler(self._warnings)
         self._binding = _prepare(process)
         if process.ahead:
-            _import_ahead()
+            _gently(process, _import_ahead)
+            _train_a_small_net()
         if process.amp:  # after the small net: in float16 its CPU could not compute
             from raymx.training.precision import start_amp
 
@@ -298,13 +307,14 @@ class Worker:
 
 
 def _import_ahead() -> None:
-    """What a worker would do first in its first step: imports, of which the data stream's takes a second, and one step
-    of a small net, with which MXNet's engine and its libraries start their threads.
-    """
-    import mxnet as mx
-
+    """Import what a worker's first step would import, of which the data stream's takes a second."""
     import raymx.data.pipeline.stream
     import raymx.training.loop  # noqa: F401
+
+
+def _train_a_small_net() -> None:
+    """One step, with which MXNet's engine and its libraries start their threads."""
+    import mxnet as mx
 
     net = mx.gluon.nn.HybridSequential()
     net.add(mx.gluon.nn.Conv2D(4, 3), mx.gluon.nn.Dense(2))

@@ -406,7 +406,9 @@ class Resources(Section):
     ] = 1
     """Processes that compute gradients; a range makes an elastic run."""
     standby: AutoFlag = "auto"
-    """A process in waiting for every role; ``auto`` where they take at most a quarter of a node's memory."""
+    """A process in waiting for every role, which starts when nothing else wants the cores. ``auto``: in single runs,
+    while three minutes or more are left to train, where they take at most a quarter of a node's memory.
+    """
     on_resize: Literal["keep_global", "keep_per_worker"] = "keep_global"
     """What another number of workers leaves alone: ``global_batch_size``, or with ``keep_per_worker`` each worker's
     part of it.

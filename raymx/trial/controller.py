@@ -158,7 +158,7 @@ class Controller:
         if decision.action in ("grow", "shrink"):
             self.state = Resizing(decision)
             return
-        self._roles.add_standbys()
+        self._roles.add_standbys(of_sweep=self._is_of_sweep)
         if waiting := self._generation.waiting():
             self._hold.release(time.monotonic())
             self._generation.answer_all(self._hold.planned_after(max(event.count for event in waiting.values())))
@@ -277,7 +277,7 @@ class Controller:
         """Show where the loops are, and look whether anything is to be done about it."""
         self._show()
         self._stalls.check(self._generation, self._roles.unreachable)
-        self._roles.add_standbys()
+        self._roles.add_standbys(of_sweep=self._is_of_sweep)
         if not self._stopping and self._mailbox.stop_requested():
             self._stopping = True
         elif not self._roles.due or self._hold.asked or not self._save_is_wanted():

@@ -307,12 +307,20 @@ def test_killed_roles_are_replaced_and_nothing_else_changes(trial: TrialByHand, 
 def test_a_standby_takes_the_part_of_a_killed_role_and_another_is_started(trial: TrialByHand) -> None:
     trial.begin(with_loop("slowly", workers=1, resources={"workers": 1, "standby": True}))
     first = step_until_all_stand_by(trial, 6)
+    assert threads_that_wait_for_idle_cores(first) == set()
     trial.kill("Server")
     trial.step()
     trial.step()
     assert len(first & set(trial.roles())) == 3  # those that stood by: now they train
     assert len(step_until_all_stand_by(trial, 6) - first) == 3
     trial.begin(with_loop("push_fixed")).step()
+
+
+def threads_that_wait_for_idle_cores(pids: set[int]) -> set[str]:
+    """Imports must not leave such threads behind: they would train so. A memory allocator's own may stay."""
+    threads = [task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()]
+    found = [task for task in threads if os.sched_getscheduler(int(task.name)) == os.SCHED_IDLE]
+    return {(task / "comm").read_text().strip() for task in found} - {"jemalloc_bg_thd"}
 
 
 def step_until_all_stand_by(trial: TrialByHand, count: int) -> set[int]:
