@@ -156,6 +156,15 @@ def log_folder() -> str:
     return str(global_worker.node.get_logs_dir_path())
 
 
+@_uses("ray.air._internal.usage:tag_callbacks")
+def leave_callbacks_uncounted() -> None:
+    """Ray's usage statistics count a run's callbacks by kind, for which Tune imports MLflow and W&B where they are
+    installed, whether the run uses them or not. Without: those seconds are lost."""
+    from ray.air._internal import usage
+
+    usage.tag_callbacks = lambda callbacks: False
+
+
 @_uses("ray._private.worker:print_to_stdstream")
 def silence_raylets() -> None:
     """Keep what raylets tell every driver off the screen, whatever log_to_driver says: of one that ends, its stack

@@ -207,6 +207,7 @@ class Driver:
                 source_files.keep_source(self.experiment.directory, os.path.join(self._storage_path, folder))
             trials.write_sweep()
             announce(self.experiment.sweep.priority, folder)
+            _ray.leave_callbacks_uncounted()
             with contextlib.nullcontext() if self._resume is None else old_runs.importable():
                 return self._tuner(folder, prepared).fit()
         except RaymxError:

@@ -66,6 +66,15 @@ def open_data(
     return WorkerData(experiment, share, open_stream)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def all_is_streamed() -> Iterator[None]:
+    """But for the warmup, whose length tests choose: these data are small, so none of them would be."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warmup, "QUICK_S", 0.0)
+        patch.setattr(worker_streams, "HERE_S", 0.0)
+        yield
+
+
 @pytest.fixture
 def warmup_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the very first batch are streamed."""
@@ -91,12 +100,22 @@ def joined(parts: list[list[list[int]]]) -> list[list[int]]:
     decoded_here=st.integers(1, 9),
     order=st.sampled_from(["global", "chunk", "none"]),
     cache=st.sampled_from(["none", "auto"]),
+    here_s=st.sampled_from([0.0, 0.001, 3.0]),
 )
 def test_each_record_once_in_the_same_steps_from_any_point(
-    counts: list[int], workers: int, batch: int, epoch: int, resume: float, decoded_here: int, order: str, cache: str
+    counts: list[int],
+    workers: int,
+    batch: int,
+    epoch: int,
+    resume: float,
+    decoded_here: int,
+    order: str,
+    cache: str,
+    here_s: float,
 ) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(warmup, "warmup_batches", lambda first_s: decoded_here)
+        patch.setattr(worker_streams, "HERE_S", here_s)
         folder = Path(name)
         write(folder, counts)
         options: dict[str, Any] = {"order": order, "cache": cache, "chunk_records": 3, "window_records": 10}
@@ -395,7 +414,9 @@ def test_a_head_changes_nothing(tmp_path: Path, cache: str, decoded_here: int, m
     write(tmp_path, [10, 13], bad=[4, 17])
     found = []
     for count in (0, decoded_here):
-        monkeypatch.setattr(worker_streams, "warm_up", lambda *what, count=count: (count, islice(stream(*what), count)))
+        monkeypatch.setattr(
+            worker_streams, "warm_up", lambda *what, count=count: (count, islice(stream(*what), count), 1.0)
+        )
         data = open_data(tmp_path, Share(1, 2, 1), cache=cache, on_bad_record="skip", augment={"rand_mirror": True})
         found.append([[*data.train(0, 0)], [*data.train(1, 0)], data.take_skipped()])
         data.close()
@@ -434,6 +455,45 @@ def test_a_loop_that_validates_first_has_its_stream_started_ahead(tmp_path: Path
     list(data.train(0, 0))
     data.close()
     assert opener.opened == [(0, 0, 8), (0, 0, 8), (0, 0, 8)]
+
+
+@pytest.mark.parametrize("cache", ["none", "auto"])
+def test_what_takes_a_moment_only_needs_no_stream(
+    tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch, warmup_of_one: None
+) -> None:
+    """And comes to the same, as far as the time for it reaches."""
+    write(tmp_path, [64, 16])
+    found, opened = [], []
+    for here_s in (0.0, 3.0):
+        monkeypatch.setattr(worker_streams, "HERE_S", here_s)
+        opener = Counted()
+        data = open_data(
+            tmp_path,
+            Share(1, 2, 1),
+            validation="part*.rec",
+            cache=cache,
+            open_stream=opener,
+            augment={"rand_mirror": True},
+        )
+        found.append(
+            [batch for epoch in range(2) for part in (data.train(epoch, 0), data.validation()) for batch in part]
+        )
+        opened.append(len(opener.opened))
+        data.close()
+    assert opened[0] > 0
+    assert opened[1] == 0
+    for one, other in zip(*found, strict=True):
+        assert_same(one, other)
+
+
+def test_what_takes_longer_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warmup_of_one: None) -> None:
+    monkeypatch.setattr(worker_streams, "HERE_S", 1e-9)
+    write(tmp_path, [64])
+    opener = Counted()
+    data = open_data(tmp_path, Share(0, 1, 1), open_stream=opener)
+    list(data.train(0, 0))
+    data.close()
+    assert len(opener.opened) == 1
 
 
 def test_the_head_is_as_long_as_a_stream_takes_to_start() -> None:

@@ -1,11 +1,13 @@
 """One worker's streams: the training batches over the epochs, the validation batches between them. No Ray, no mxnet.
 
 A stream goes on over the epochs, since a new one an epoch would leave CPUs idle at its start, unless validation records
-are streamed between. The first batches of a worker's life are decoded here, while its first stream starts.
+are streamed between. The first batches of a worker's life are decoded here, while its first stream starts; what takes
+a moment only needs no stream at all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -16,13 +18,16 @@ from raymx.data.pipeline.order import Rows
 from raymx.data.pipeline.planning import BatchStart, WorkerPlan
 from raymx.data.pipeline.prefetch import Prefetcher, Segment
 from raymx.data.pipeline.splits import Splits
-from raymx.data.pipeline.warmup import warm_up
+from raymx.data.pipeline.warmup import decode_here, warm_up
 from raymx.data.recordio.record_set import RecordSet
 from raymx.experiment.loading import ExperimentConfig
 
 OpenStream = Callable[[RecordSet, Sequence[Rows], Decoding], Stream]
 # Read tasks of one stream: planning more of them takes a noticeable part of a second.
 STREAM_TASKS = 64
+# Of a worker's life, spent on decoding what a stream would: less than its processes take to start. Small data never
+# need one where they are kept.
+HERE_S = 3.0
 
 
 class WorkerStreams:
@@ -42,6 +47,7 @@ class WorkerStreams:
         self._validated = False
         self._training: Stream | None = None  # training batches, over the epochs
         self._training_at: BatchStart | None = None  # what it gives next
+        self._batch_s, self._here_s = math.inf, HERE_S  # that a batch takes here; that are left
 
     def train(self, epoch: int, record: int) -> Stream:
         """The batches of an epoch from a record of its order on."""
@@ -85,7 +91,8 @@ class WorkerStreams:
         """How many batches are decoded here, and they: only where no stream can have been started ahead."""
         if self._has_read:
             return 0, iter(())
-        return warm_up(self._splits.records("train"), rows, self._splits.decoding("train"))
+        count, batches, self._batch_s = warm_up(self._splits.records("train"), rows, self._splits.decoding("train"))
+        return count, batches
 
     def _end_training(self) -> None:
         if self._training is not None:
@@ -104,7 +111,17 @@ class WorkerStreams:
 
     def _open(self, segment: Segment) -> Stream:
         split = "validation" if segment.name.startswith("validation") else "train"
-        return self._open_stream(self._splits.records(split), segment.rows(), self._splits.decoding(split))
+        rows = segment.rows()
+        opened = decode_here if self._is_quick(len(rows)) else self._open_stream
+        return opened(self._splits.records(split), rows, self._splits.decoding(split))
+
+    def _is_quick(self, batches: int) -> bool:
+        """Whether so many are to be decoded here; their time is then spent."""
+        needed = batches * self._batch_s
+        if needed > self._here_s:
+            return False
+        self._here_s -= needed
+        return True
 
     @cached_property
     def _task_batches(self) -> int:
