@@ -108,6 +108,10 @@ class TrialByHand:
         """The process ids of the trial's roles, of one kind or of all."""
         return list(marked(MARK, *(f"ray::{name}" for name in names or ("Worker", "Server", "KVScheduler"))))
 
+    def starting(self) -> bool:
+        """Whether one of them still imports what it needs."""
+        return any("__init__" in title for title in marked(MARK, "ray::Worker", "ray::Server").values())
+
     def kill(self, role: str) -> None:
         """SIGKILL one process of a role: the oldest, which is no standby."""
         os.kill(min(self.roles(role), key=started_at), signal.SIGKILL)

@@ -203,7 +203,7 @@ def shifted(image: Any, label: Any, rng: Any) -> Any:
 
 
 def breaks_on_the_sixth(image: Any, label: Any, rng: Any) -> Any:
-    time.sleep(0.5)  # so that records are streamed, and not decoded in the worker: it fails in a read task
+    time.sleep(0.4)  # so that records are streamed, and not decoded in the worker: it fails in a read task
     return 1 / (label[0] - 5).item() and image
 
 

@@ -30,6 +30,7 @@ from raymx.kvstore.env import socket_path
 from raymx.kvstore.guard import no_other_store
 from raymx.kvstore.server import HostedServer, enter_generation, serve_as_scheduler
 from raymx.training.running import loop_of, users_error
+from raymx.training.usage import Usage
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Server:
         _use_code(process)
         self._binding = _prepare(process)
         self._server = HostedServer()
+        self._usage = Usage()
 
     @ray.method(concurrency_group="control")
     def binding(self) -> dict[str, Any]:
@@ -141,6 +143,11 @@ class Server:
     @ray.method(concurrency_group="control")
     def set_learning_rate(self, learning_rate: float) -> None:
         self._server.updater().set_learning_rate(learning_rate)
+
+    @ray.method(concurrency_group="control")
+    def usage(self) -> dict[str, float]:
+        """See `raymx.training.usage`."""
+        return self._usage.take()
 
     @ray.method(concurrency_group="control")
     def refused(self) -> list[int]:
@@ -224,8 +231,9 @@ class Worker:
         from raymx.training.channel import LoopEnded
 
         try:
-            with no_other_store():
-                loop_of(task.experiment, self._directory)(self._enter(task, saved))
+            context = self._enter(task, saved)
+            with no_other_store(), context.host_waits:
+                loop_of(task.experiment, self._directory)(context)
             self._context.channel.ask("end")  # it can still be asked for a checkpoint
         except LoopEnded:
             pass

@@ -107,6 +107,8 @@ class Display:
                 else ""
             )
         )
+        for text in step_lines(summary.get("step")):
+            self.say(text)
         self.say(f"results     {path}")
         if summary["parameters"]:
             self.say(f"parameters  {summary['parameters']}")
@@ -121,6 +123,13 @@ class Display:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
         self._live.update(shown, refresh=True)
+
+
+def step_lines(step: Mapping[str, Any] | None) -> list[str]:
+    """Where a step's time went: a sentence, its bar, and what is most worth changing."""
+    if not step:
+        return []
+    return [step["said"], f"[{step['bar']}]", *step["advice"]]
 
 
 def _last(summary: Mapping[str, Any]) -> str:

@@ -113,6 +113,12 @@ def loss_scale(experiment: ExperimentConfig) -> float | Literal["dynamic"] | Non
     return None
 
 
+def sends_float32(experiment: ExperimentConfig) -> bool:
+    """Whether gradients and weights travel as they are, in four bytes a number, so that there are fewer to be had."""
+    plain = experiment.precision.net_dtype == "float32" and experiment.kvstore.compression.type == "none"
+    return is_dist(experiment) and plain and not is_half_on_wire(experiment)
+
+
 def is_half_on_wire(experiment: ExperimentConfig) -> bool:
     """Whether gradients and weights travel in float16 though the net has another type."""
     precision = experiment.precision

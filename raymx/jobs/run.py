@@ -124,6 +124,15 @@ class Run:
         """The best checkpoint so far. Raises JobError when there is none, or this machine cannot read it."""
         return trained.best(self._source.folder("its checkpoints"))
 
+    def why(self) -> str:
+        """Where the time of its steps goes, and what each change would gain: `python -m raymx.why`.
+
+        Raises a RaymxError where its folder cannot be read from here.
+        """
+        from raymx import report
+
+        return report.why([self._source.folder("its results")])
+
     def plot(self) -> Any:
         """The report's figures, also while it runs: shown in a notebook, else the paths of the pictures."""
         from raymx.jobs import plots

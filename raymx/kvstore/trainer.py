@@ -11,9 +11,9 @@ optimizer. Here it is looked for before anything can be updated, and no worker u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import mxnet as mx
 import numpy as np
@@ -29,12 +29,24 @@ from raymx.kvstore.wire import Wire
 _SET_MULTI_PRECISION = 1  # CommandType::kSetMultiPrecision of kvstore_dist_server.h
 
 
+class Watch(Protocol):
+    """Is shown the arrays of each step, of the first device, in the order of the keys, when all is queued that writes
+    them.
+    """
+
+    def gradients(self, gradients: Sequence[Any]) -> None:
+        """Before they are pushed."""
+
+    def weights(self, weights: Sequence[Any]) -> None:
+        """After they are updated, or pulled."""
+
+
 class Trainer:
     """Synchronizes ``params`` over a store: those of `trained_parameters`, whose order numbers the keys.
 
     ``install`` is called once with the `OptimizerSpec` when the optimizer runs on servers, and returns when it does;
-    ``set_remote_rate`` likewise for a new rate; ``on_step`` as each step begins. ``scale``: what the loop's losses are
-    multiplied by, which the updates divide by.
+    ``set_remote_rate`` likewise for a new rate; ``on_step`` as each step begins, and ``watch`` of its arrays.
+    ``scale``: what the loop's losses are multiplied by, which the updates divide by.
     """
 
     def __init__(
@@ -49,8 +61,9 @@ class Trainer:
         install: Callable[[OptimizerSpec, dict[int, int]], None] | None = None,
         set_remote_rate: Callable[[float], None] | None = None,
         on_step: Callable[[], None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        self._on_step = on_step
+        self._on_step, self._watch = on_step, watch
         _check_optimizer(spec.name, params)
         self._settings, self._scale, self._rescale = settings, scale, spec.rescale_grad
         self._params = list(params.items())
@@ -85,7 +98,11 @@ class Trainer:
         """
         if self._on_step:
             self._on_step()
+        if self._watch:
+            self._watch.gradients([param.list_grad()[0] for _, param in self._params])
         self._update()
+        if self._watch:
+            self._watch.weights([param.list_data()[0] for _, param in self._params])
         for param in self._added_up:
             param.zero_grad()
 

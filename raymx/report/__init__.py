@@ -15,11 +15,12 @@ from raymx.errors import ExperimentError
 from raymx.report import load
 from raymx.report.findings import Findings, findings, plain
 from raymx.report.study import study
+from raymx.report.why import explain
 from raymx.results import run_files, run_folder
 from raymx.results.run_files import RunFiles
 from raymx.storage import child, write_files
 
-__all__ = ["FOLDER", "build", "summary"]
+__all__ = ["FOLDER", "build", "summary", "why"]
 
 FOLDER = "report"  # in a run's folder
 FILES = {
@@ -65,6 +66,14 @@ def summary(paths: Sequence[str], output: str | None = None, target: float | Non
         },
     )
     return {"report": child(folder, "report.html"), "findings": " ".join(found.answer_sentences)}
+
+
+def why(paths: Sequence[str]) -> str:
+    """Why the runs in ``paths`` are as fast as they are, in words: `python -m raymx.why`. Raises as `build` does."""
+    read = [run_files.read_run(path) for path in dict.fromkeys(map(_whole, paths))]
+    names = load.names_of([run.path for run in read])
+    settings = {name: load.wire_and_servers(run) for run, name in zip(read, names, strict=True)}
+    return "\n".join(explain(look(read), settings))
 
 
 def look(runs: Sequence[RunFiles], target: float | None = None) -> Findings:

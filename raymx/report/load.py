@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from raymx.errors import ExperimentError
+from raymx.experiment import rules
 from raymx.experiment.loading import parse_experiment
 from raymx.report.model import (
     SWEEP,
@@ -107,6 +108,15 @@ def experiment_of(run: RunFiles) -> Mapping[str, Any]:
     """The experiment of a run, as plain data. Raises ExperimentError where run.yaml holds none."""
     path = child(run.path, run_folder.RUN)
     return run_folder.recorded(run.run, path)[0]
+
+
+def wire_and_servers(run: RunFiles) -> tuple[bool, float]:
+    """Whether float16 on the wire can be had, and the CPUs of a server; (False, 1) of an experiment of another time."""
+    try:
+        experiment = parse_experiment(experiment_of(run), "")
+    except ExperimentError:
+        return False, 1.0
+    return rules.sends_float32(experiment), experiment.kvstore.cpus_per_server
 
 
 def _as(axis: ComparedAxis, value: Any) -> Value:

@@ -74,9 +74,76 @@ OWN = (
         brief=False,
     ),
     Column(
+        "compute_fraction",
+        "part, 0 to 1",
+        "Part of the steps' time in which MXNet computed; this and the next five add to 1. Of the worker in the middle "
+        "by this part; of short steps one in several is measured.",
+        "two steps or more in a row",
+    ),
+    Column(
+        "communication_fraction",
+        "part, 0 to 1",
+        "Part in which nothing could be computed, since gradients and weights were under way or the servers updated.",
+        "two steps or more in a row",
+    ),
+    Column(
         "data_wait_fraction",
         "part, 0 to 1",
-        "Part of the training time that the loop waited for data, worst worker.",
+        "Part in which nothing was left to compute, since the batch was not there: what a perfect input would save.",
+        "two steps or more in a row",
+    ),
+    Column(
+        "straggler_fraction",
+        "part, 0 to 1",
+        "Part in which a sync worker waited for the one whose gradients come last.",
+        "two steps or more in a row",
+        brief=False,
+    ),
+    Column(
+        "checkpoint_fraction",
+        "part, 0 to 1",
+        "Part in which nothing was left to compute, since the loop was held for a checkpoint within the epoch.",
+        "two steps or more in a row",
+        brief=False,
+    ),
+    Column(
+        "loop_fraction",
+        "part, 0 to 1",
+        "Part in which nothing was left to compute, since the loop did something else.",
+        "two steps or more in a row",
+        brief=False,
+    ),
+    Column(
+        "straggler",
+        "rank",
+        "The worker whose gradients come last in most steps.",
+        "sync workers of which one is",
+        brief=False,
+    ),
+    Column(
+        "straggler_cause",
+        "",
+        "What takes that worker longer: its ``data``, ``compute`` or ``loop``; empty where none explains 80 % of it.",
+        "sync workers of which one is the last",
+        brief=False,
+    ),
+    Column(
+        "host_waits",
+        "[line, seconds, calls]",
+        "The lines of the user's code that waited longest for MXNet's engine while rank 0 trained, a list: "
+        "``loop.py:41 asscalar()``.",
+        brief=False,
+        tracked=False,
+    ),
+    Column("worker_rss_peak_mib", "MiB", "Most memory of a worker's process since it started.", brief=False),
+    Column("server_rss_peak_mib", "MiB", "The same of a server's.", "stores with servers", brief=False),
+    Column(
+        "server_cpus_used",
+        "CPUs",
+        "CPU seconds a second that the busiest server used since the last row: at ``kvstore.cpus_per_server`` it is at "
+        "its limit.",
+        "stores with servers",
+        brief=False,
     ),
     Column("learning_rate", "", "Of the last update, read where the optimizer is."),
     Column(

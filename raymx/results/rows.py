@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from raymx.results import step_parts
+
 CHANCE = 1.2  # times 1 / classes: an accuracy up to that is what guessing gives
 SLOW_TWIN = 0.7  # of the median speed of a trial's repeats: below that something else used its node
 
@@ -47,8 +49,8 @@ def _losses(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> dict[str, Any]:
-    """The row of one report of all workers; ``metrics`` are the newest of each name."""
+def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], *, in_step: bool) -> dict[str, Any]:
+    """The row of one report of all workers; ``metrics`` are the newest of each name. ``in_step``: workers are sync."""
     meters = [report["meter"] for report in reports]
     train_s = max(meter["train_s"] for meter in meters)
     return {
@@ -58,11 +60,11 @@ def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> d
         "samples_per_sec": _rate(sum(meter["samples"] for meter in meters), train_s),
         "worker_samples_per_sec": [_rate(meter["samples"], meter["train_s"]) for meter in meters],
         "first_step_s": max(meter["first_step_s"] for meter in meters),
-        "data_wait_fraction": max(
-            meter["data_wait_s"] / meter["train_s"] if meter["train_s"] else 0.0 for meter in meters
-        ),
+        **step_parts.columns_of([report["parts"] for report in reports], in_step=in_step),
         "bytes_pushed": sum(report["bytes"][0] for report in reports),
         "bytes_pulled": sum(report["bytes"][1] for report in reports),
+        "worker_rss_peak_mib": max(report["usage"]["rss_peak_mib"] for report in reports),
+        "host_waits": reports[0]["host_waits"],
         "bad_records": sum(report["bad_records"] for report in reports),
         "steps": meters[0]["steps"],
         "train_s": train_s,

@@ -15,6 +15,7 @@ from raymx.checkpoint.files import PARAMETERS
 from raymx.errors import RaymxError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
+from raymx.results import step_text
 from raymx.results.columns import WHOLE_EXPERIMENT
 from raymx.results.rows import diverged
 from raymx.results.run_folder import best_metric
@@ -39,6 +40,7 @@ def summary(
         "wall_s": time.time() - began,
         "final": final,
         "best": best,
+        "step": _step(frame, experiment),
         "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
         "trial": result.path,
         "kvstore_type": rules.resolved_store_type(experiment),
@@ -90,6 +92,12 @@ def sweep_summary(
         "versions": _versions(),
         "hardware": _hardware(),
     }
+
+
+def _step(frame: Any, experiment: ExperimentConfig) -> dict[str, Any] | None:
+    """Where a step's time went, and what each part of it is worth; None where that was not measured."""
+    step = None if frame is None else step_text.of_rows(frame.to_dict("records"))
+    return None if step is None else step_text.as_dict(step, halves_bytes=rules.sends_float32(experiment))
 
 
 def _sound(frame: Any) -> Any:

@@ -25,6 +25,7 @@ from raymx.training.ahead import StepsAhead
 from raymx.training.membership import Membership
 from raymx.training.meter import Meter
 from raymx.training.position import LoopPosition
+from raymx.training.step_clock import StepClock
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class DeviceBatches:
         share = Share(membership.rank, membership.num_workers, len(devices))
         self.data = WorkerData(experiment, share, self._open_stream)
         self.meter = Meter()
+        self.clock = StepClock(distributed=membership.distributed)
         self.progress: dict[str, Any] = {}
         self.num_given = 0
         self._own_steps = 0  # made since the last report, by a loop that takes no batches from here
@@ -105,6 +107,7 @@ class DeviceBatches:
             self.num_given += 1
             on_devices = self._on_devices(batch)
             self._ahead.wait(number)
+            self.clock.queued()
             yield on_devices
             self.meter.step_done(batch.real_local, mx.nd.waitall)
             self.progress.update(
@@ -127,6 +130,7 @@ class DeviceBatches:
             raise TrainingError(
                 f"show() got a {type(losses).__name__}: give it one NDArray, the losses of one device of this step"
             )
+        self.clock.losses(losses)
         self._ahead.add(self.num_given, losses)
 
     def step_begins(self) -> None:
@@ -172,7 +176,7 @@ class DeviceBatches:
             while True:
                 asked = time.perf_counter()
                 batch = next(stream, None)
-                self.meter.waited(time.perf_counter() - asked)
+                self.clock.data(asked, time.perf_counter())
                 if batch is None:
                     return
                 yield batch

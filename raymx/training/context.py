@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -29,16 +30,20 @@ from raymx.checkpoint.files import Saved
 from raymx.errors import LoopError, TrainingError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
+from raymx.experiment.user_code import code_folder
 from raymx.kvstore.trainer import Trainer
 from raymx.training import nets
 from raymx.training.batches import DeviceBatch, DeviceBatches, Part
 from raymx.training.channel import Channel
+from raymx.training.host_waits import HostWaits
 from raymx.training.membership import Membership
 from raymx.training.parameters import average_statistics
 from raymx.training.position import LoopPosition
 from raymx.training.registered import parameters_of
 from raymx.training.snapshots import Snapshots, numbers
+from raymx.training.timeline import Parts
 from raymx.training.trainers import make_schedule, make_trainer
+from raymx.training.usage import Usage
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +82,8 @@ class WorkerContext:
             lambda: self._trainer.loss_scale if self._trainer else 1.0,
         )
         self._snapshots = Snapshots(membership, self._position, saved, self.asynchronous)
+        self.host_waits = HostWaits(lambda: self._batches.meter.runs)
+        self._usage = Usage()
         self.channel = Channel(self._snapshots.commands)
         self.progress = self._batches.progress
 
@@ -116,6 +123,7 @@ class WorkerContext:
             self._saved,
             self.channel.ask,
             self._step_begins,
+            self._batches.clock,
         )
         self._snapshots.train(params, self._trainer, rates.shift)
         return self._trainer
@@ -245,8 +253,9 @@ class WorkerContext:
             )
         self._snapshots.keep(state, sums)
         if metrics is None:
-            may_wait = not self._position.at_end
+            may_wait, began = not self._position.at_end, time.perf_counter()
             if self.channel.boundary((*self.position, self._position.steps), may_wait=may_wait):
+                self._batches.clock.held(began)
                 self._batches.seed()  # a run that goes on from the checkpoint that was made here does so too
             return
         if not self._has_stepped:
@@ -258,10 +267,14 @@ class WorkerContext:
         self._batches.pause()
         self._batches.count_epoch()
         figures = self._batches.meter.take()
+        parts = self._batches.clock.take()
         self.channel.report(
             {
                 "metrics": numbers("metrics", metrics),
                 "meter": figures,
+                "parts": _parts(parts),
+                "host_waits": self.host_waits.take(code_folder(self.experiment.directory)),
+                "usage": self._usage.take(),
                 "epoch": self._position.epoch,
                 "bad_records": self._batches.data.take_skipped(),
                 "records": self._batches.data.num_records,
@@ -277,6 +290,16 @@ class WorkerContext:
         if self._trainer:
             self._trainer.close()
         self._batches.data.close()
+
+
+def _parts(parts: Parts) -> dict[str, Any]:
+    """Where the measured steps' time went, as plain data; times of day, since workers may be on several hosts."""
+    offset = time.time() - time.perf_counter()
+    return {
+        "steps": parts.steps,
+        "seconds": parts.seconds,
+        "backward": {number: at + offset for number, at in parts.backward.items()},
+    }
 
 
 def _scaling(trainer: Trainer | None, counts_skipped: bool) -> dict[str, float]:

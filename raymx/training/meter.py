@@ -1,4 +1,4 @@
-"""Where a worker's time goes: the first step, waiting for data, the rest."""
+"""How fast a worker trains: its first step, and the steps after it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ class Meter:
     steps: int = 0
     samples: float = 0
     train_s: float = 0.0
-    data_wait_s: float = 0.0
     _since: float | None = field(default=None, repr=False)
+
+    @property
+    def runs(self) -> bool:
+        """Whether training goes on, and no validation or checkpoint."""
+        return self._since is not None
 
     def start(self) -> None:
         """Training begins or goes on."""
@@ -34,17 +38,13 @@ class Meter:
             self.train_s += self.clock() - self._since
             self._since = None
 
-    def waited(self, seconds: float) -> None:
-        """A batch came ``seconds`` after it was asked for."""
-        self.data_wait_s += seconds
-
     def step_done(self, samples: float, synchronize: Callable[[], None]) -> None:
         """One step was issued; the first of all is waited for with ``synchronize``."""
         if self.first_step_s is None:
             synchronize()
             assert self._since is not None
             self.first_step_s = self.train_s + self.clock() - self._since
-            self.train_s = self.data_wait_s = 0.0
+            self.train_s = 0.0
             self._since = self.clock()
         else:
             self.steps += 1
@@ -56,9 +56,8 @@ class Meter:
             "steps": self.steps,
             "samples": self.samples,
             "train_s": self.train_s,
-            "data_wait_s": self.data_wait_s,
             "first_step_s": self.first_step_s or 0.0,
         }
         self.steps = self.samples = 0
-        self.train_s = self.data_wait_s = 0.0
+        self.train_s = 0.0
         return figures

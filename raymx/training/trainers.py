@@ -14,7 +14,7 @@ from raymx.kvstore import schedule
 from raymx.kvstore.loss_scale import loss_scale
 from raymx.kvstore.spec import OptimizerSpec, StoreSettings
 from raymx.kvstore.state import rekey
-from raymx.kvstore.trainer import Trainer, trained_parameters
+from raymx.kvstore.trainer import Trainer, Watch, trained_parameters
 from raymx.training import parameters
 from raymx.training.membership import Membership
 from raymx.training.parameters import Parameters
@@ -29,6 +29,7 @@ def make_trainer(
     saved: Saved | None,
     ask: Callable[[str, Any], Any],
     on_step: Callable[[], None],
+    watch: Watch,
 ) -> Trainer:
     """A trainer of ``params``, with what was saved in it. ``ask`` is how the trial is asked (`Channel.ask`)."""
     trained = trained_parameters(params)
@@ -47,6 +48,7 @@ def make_trainer(
         install=lambda spec, sizes: ask("install", (spec, sizes, names)),
         set_remote_rate=lambda rate: ask("rate", rate),
         on_step=on_step,
+        watch=watch,
     )
 
 

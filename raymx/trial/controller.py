@@ -24,6 +24,7 @@ from raymx.cluster.role_group import Interrupted
 from raymx.cluster.role_manager import RoleManager
 from raymx.cluster.scaling_policy import Decision, Limits
 from raymx.errors import KVStoreError, RaymxError, RoleLost, TrainingError
+from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.results import rows
 from raymx.storage import Location
@@ -255,11 +256,12 @@ class Controller:
         self._show()
         self.checkpoints.metrics |= reports[0]["metrics"]
         row = {
-            **rows.row(reports, self.checkpoints.metrics),
+            **rows.row(reports, self.checkpoints.metrics, in_step=not rules.is_async(self._experiment)),
             "form_s": self.form_s,
             "restarts": self._progress.history.count,
             "nodes": ",".join(self._roles.addresses()),
             "learning_rate": self._requests.learning_rate(),
+            **self._requests.usage(),
         }
         self._take_snapshot()
         if problem := rows.divergence(row):

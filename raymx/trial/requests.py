@@ -65,6 +65,16 @@ class Requests:
         rate = self._generation.command("learning_rate")[0]
         return math.nan if rate is None else float(rate)
 
+    def usage(self) -> dict[str, float]:
+        """The columns of what the servers take; nothing without servers."""
+        told = self._generation.on_servers("usage")
+        if not told:
+            return {}
+        return {
+            "server_cpus_used": max(one["cpus"] for one in told),
+            "server_rss_peak_mib": max(one["rss_peak_mib"] for one in told),
+        }
+
     def refused(self) -> list[str]:
         """A warning for each server that got commands from the network."""
         return [

@@ -89,6 +89,7 @@ def test_a_cluster_of_two_nodes(two_nodes: Any, tmp_path: Path) -> None:
     assert on_nodes() == {}
 
 
+@pytest.mark.long
 def test_a_cluster_whose_storage_path_cannot_be_written(two_nodes: Any) -> None:
     code, found, _ = doctor("--address", two_nodes.address, "--storage-path", "/proc/runs")
     assert code == 1

@@ -43,6 +43,7 @@ print("threads", sum(t.name == "raymx-card" for t in threading.enumerate()))
 )
 
 
+@pytest.mark.long
 def test_in_a_real_kernel_a_card_goes_on_after_its_cell() -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()

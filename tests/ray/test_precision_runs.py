@@ -156,7 +156,7 @@ class TestTraining:
     def plain(self, trial: TrialByHand, records: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         return trained(trial, mlp(records), tmp_path_factory.mktemp("plain"))
 
-    @pytest.mark.parametrize("update_on_kvstore", [True, False])
+    @pytest.mark.parametrize("update_on_kvstore", [True, pytest.param(False, marks=pytest.mark.long)])
     def test_float16_on_the_wire(
         self, trial: TrialByHand, records: Path, plain: Any, tmp_path: Path, update_on_kvstore: bool
     ) -> None:
@@ -177,7 +177,7 @@ class TestTraining:
             np.testing.assert_allclose(array, weights(expected)[name], atol=5e-3)
         assert row["train_loss"] == pytest.approx(before["train_loss"], rel=1e-2)
 
-    @pytest.mark.parametrize("update_on_kvstore", [True, False])
+    @pytest.mark.parametrize("update_on_kvstore", [True, pytest.param(False, marks=pytest.mark.long)])
     def test_float16_on_the_wire_goes_on_to_the_bit(
         self, trial: TrialByHand, records: Path, tmp_path: Path, update_on_kvstore: bool
     ) -> None:

@@ -182,6 +182,7 @@ def test_a_net_that_is_not_beside_the_experiment(three_cpus: dict[str, str], tmp
     assert "own" in command.err
 
 
+@pytest.mark.long
 def test_an_exception_in_the_net(three_cpus: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def net(classes):\n    raise ValueError('no such layer')\n")
     experiment = tmp_path / "experiment.yaml"

@@ -109,6 +109,7 @@ def results_file(path: str) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_a_run_that_fails(here: Here, tmp_path: Path) -> None:
     """Where it is known only on the cluster: the exit code, the message, and that of result()."""
     done = here.submit(

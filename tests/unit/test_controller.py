@@ -29,7 +29,10 @@ REPORT = {
     "bad_records": 0,
     "scaling": {},
     "bytes": (0, 0),
-    "meter": {"steps": 3, "samples": 30, "train_s": 1.0, "data_wait_s": 0.0, "first_step_s": 0.1},
+    "usage": {"cpus": 1.0, "rss_peak_mib": 200.0},
+    "host_waits": [],
+    "parts": {"steps": 0, "seconds": {}, "backward": {}},
+    "meter": {"steps": 3, "samples": 30, "train_s": 1.0, "first_step_s": 0.1},
 }
 SNAPSHOT = {
     "parameters": b"",
@@ -125,7 +128,7 @@ class Roles:
 
     def wait_for_slots(self) -> None: ...
 
-    def add_standbys(self) -> None: ...
+    def add_standbys(self, *, of_sweep: bool) -> None: ...
 
     def node_is_gone(self) -> bool:
         return False

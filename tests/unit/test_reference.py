@@ -84,13 +84,15 @@ def test_every_flag_has_a_help_text(parser: argparse.ArgumentParser) -> None:
 
 def report(scaling: dict[str, float]) -> dict[str, object]:
     """What one worker's loop reports."""
-    meter = {"steps": 4, "samples": 8, "train_s": 2.0, "data_wait_s": 0.5, "first_step_s": 1.0}
-    return {"epoch": 1, "meter": meter, "bytes": (3, 4), "bad_records": 0, "scaling": scaling}
+    meter = {"steps": 4, "samples": 8, "train_s": 2.0, "first_step_s": 1.0}
+    parts = {"steps": 2, "seconds": {"compute": 1.0, "communication": 0.5}, "backward": {1: 5.0, 2: 6.0}}
+    usage = {"usage": {"cpus": 1.0, "rss_peak_mib": 200.0}, "host_waits": []}
+    return {"epoch": 1, "meter": meter, "parts": parts, **usage, "bytes": (3, 4), "bad_records": 0, "scaling": scaling}
 
 
 def test_the_table_has_every_column_of_a_row() -> None:
     metrics = {f"{kind}_{name}": 0.5 for kind in ("train", "validation") for name in ("loss", "accuracy", "samples")}
-    row = rows.row([report({"loss_scale": 128.0, "skipped_steps": 0})] * 2, metrics)
+    row = rows.row([report({"loss_scale": 128.0, "skipped_steps": 0})] * 2, metrics, in_step=True)
     assert [name for name in row if columns.find(name) is None] == []
     assert columns.find("train_top5", metric="top5") is not None
     assert columns.find("a_metric_of_my_own") is None

@@ -105,9 +105,10 @@ def test_what_is_added_up_is_a_number_a_row(values: Any) -> None:
 
 def test_what_is_shown_is_an_array() -> None:
     from raymx.training.batches import DeviceBatches
+    from raymx.training.step_clock import StepClock
 
     batches: Any = DeviceBatches.__new__(DeviceBatches)
-    batches.num_given, batches._ahead = 1, StepsAhead(every=1)
+    batches.num_given, batches._ahead, batches.clock = 1, StepsAhead(every=1), StepClock(distributed=False)
     batches.queued(mx.nd.ones(3))
     with pytest.raises(TrainingError, match=r"show\(\) got a list: give it one NDArray"):
         batches.queued([mx.nd.ones(3)])

@@ -104,12 +104,11 @@ def test_the_meter_keeps_the_first_step_apart() -> None:
     meter = Meter(clock=lambda: now[0])
     meter.start()
     for seconds in (5.0, 1.0, 1.0):
-        meter.waited(seconds / 4)
         now[0] += seconds
         meter.step_done(32, lambda: None)
     meter.stop()
-    assert meter.take() == {"steps": 2, "samples": 64, "train_s": 2.0, "data_wait_s": 0.5, "first_step_s": 5.0}
-    assert meter.take() == {"steps": 0, "samples": 0, "train_s": 0.0, "data_wait_s": 0.0, "first_step_s": 5.0}
+    assert meter.take() == {"steps": 2, "samples": 64, "train_s": 2.0, "first_step_s": 5.0}
+    assert meter.take() == {"steps": 0, "samples": 0, "train_s": 0.0, "first_step_s": 5.0}
 
 
 def test_cores_are_disjoint_between_processes_and_free_after_them() -> None:

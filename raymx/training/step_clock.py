@@ -1,0 +1,111 @@
+"""Measures where the time of a worker's steps goes, while they run: the moments of `raymx.training.timeline`.
+
+Nothing here waits for the engine, and of short steps one in several is measured: it costs a few operators a step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raymx.training.marks import mark, take
+from raymx.training.timeline import Moments, Parts, free_forward_s, parts_of
+
+EVERY_S = 0.02  # between two steps that are measured
+MOST = 4096  # steps between two reports of which the moments are kept
+
+
+@dataclass
+class _Step:
+    """A step that is measured, or the one before it, of which the weights alone are: times, and numbers of marks."""
+
+    number: int
+    queued: float = 0.0
+    asked: float | None = None
+    got: float | None = None
+    held: tuple[tuple[float, float], ...] = ()
+    forward: int = 0
+    backward: int = 0
+    first: int = 0
+    all: int = 0
+
+
+class StepClock:
+    """For the loop's thread. The steps are numbered from 0 on in each generation, alike in all workers."""
+
+    def __init__(self, *, distributed: bool) -> None:
+        self._distributed = distributed
+        self._stride = (
+            1  # one step in so many is measured; a power of two, so that workers' strides have steps in common
+        )
+        self._number = 0
+        self._step = _Step(0)
+        self._steps: list[_Step] = []
+        self._began = time.perf_counter()
+        self._first_number = 0
+        self._forward_s: float | None = None
+
+    def data(self, asked: float, got: float) -> None:
+        """The batch of the next step was asked for, and came; of several for one update, the first."""
+        if not self._step.queued:
+            self._step.asked, self._step.got = asked, got
+
+    def queued(self) -> None:
+        """The loop begins to queue the step."""
+        self._step.queued = self._step.queued or time.perf_counter()
+
+    def held(self, began: float) -> None:
+        """The loop was held for a checkpoint since then, by ``time.perf_counter``."""
+        self._step.held = (*self._step.held, (began, time.perf_counter()))
+
+    def losses(self, losses: Any) -> None:
+        """The losses of the step, queued."""
+        if self._is_measured and not self._step.forward:
+            self._step.forward = mark([losses])
+
+    def gradients(self, gradients: Sequence[Any]) -> None:
+        """All gradients of the step, queued."""
+        if self._is_measured:
+            self._step.backward = mark(gradients)
+
+    def weights(self, weights: Sequence[Any]) -> None:
+        """All weights of the step, in the order in which the net uses them, queued. The step ends."""
+        step, self._number = self._step, self._number + 1
+        if (self._is_measured or self._number % self._stride == 0) and len(self._steps) < MOST:
+            step.first, step.all = mark(weights[:1]), mark(weights)
+            self._steps.append(step)
+        self._step = _Step(self._number)
+
+    @property
+    def _is_measured(self) -> bool:
+        return self._step.number % self._stride == 0
+
+    def take(self) -> Parts:
+        """What the steps since the last call come to; the engine must have done them."""
+        moments = list(_moments(self._steps))
+        self._forward_s = free_forward_s(moments) or self._forward_s
+        parts = parts_of(moments, distributed=self._distributed, forward_s=self._forward_s)
+        self._pace()
+        return parts
+
+    def _pace(self) -> None:
+        """Choose how many of the next steps are measured."""
+        steps, now = self._number - self._first_number, time.perf_counter()
+        while steps and (now - self._began) / steps * self._stride < EVERY_S:
+            self._stride *= 2
+        self._began, self._first_number, self._steps = now, self._number, []
+
+
+def _moments(steps: Sequence[_Step]) -> Iterator[Moments]:
+    """Of each measured step that comes right after another one, where all of its marks were reached."""
+    reached = [{name: take(getattr(step, name)) for name in ("forward", "backward", "first", "all")} for step in steps]
+    for (before, was), (step, at) in itertools.pairwise(zip(steps, reached, strict=True)):
+        first, every, backward, following = was["first"], was["all"], at["backward"], at["first"]
+        if step.number != before.number + 1 or first is None or every is None or backward is None or following is None:
+            continue
+        yield Moments(
+            step.number, first, every, step.queued, at["forward"], backward, following, step.asked, step.got, step.held
+        )

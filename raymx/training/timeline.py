@@ -1,0 +1,100 @@
+"""Where the time of training steps goes, out of a few moments of each. Pure: no mxnet, no clock.
+
+A step of one worker, in the order of these moments:
+
+    asked      the loop asks for its batch
+    got        the batch is there
+    queued     the loop has it, and begins to queue the step
+    forward    the losses are computed
+    backward   the gradients are computed
+    first      the weight that the net uses first is updated, or here again from the servers: the next step can begin
+    all        every weight is
+
+From the ``first`` of the step before to that of this one, a moment belongs to one part:
+
+- until the step was queued the engine had nothing to compute: *data*, while the loop waited for its batch,
+  *checkpoint*, while it was held for one, or *loop*, while it did something else;
+- until ``backward`` it computed: *compute*;
+- until ``first`` it waited for gradients and weights: *communication*. So did a forward pass that took longer than one
+  for which all weights were there before: in a run with servers weights come one by one while it computes. Where there
+  are no servers, it is the update, which is computed: *compute*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+COMPUTE, COMMUNICATION, DATA, CHECKPOINT, LOOP = "compute", "communication", "data", "checkpoint", "loop"
+PARTS = (COMPUTE, COMMUNICATION, DATA, CHECKPOINT, LOOP)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of one step, in seconds of one clock. ``asked`` is None in a loop with batches of its own."""
+
+    number: int  # of the step, the same in all workers
+    before: float  # ``first`` of the step before
+    all_before: float  # ``all`` of the step before
+    queued: float
+    forward: float | None
+    backward: float
+    first: float
+    asked: float | None = None
+    got: float | None = None
+    held: tuple[tuple[float, float], ...] = ()  # from when to when the loop was held for a checkpoint
+
+    @property
+    def begins(self) -> float:
+        """When the engine could begin with it."""
+        return max(self.queued, self.before)
+
+    @property
+    def had_all_weights(self) -> bool:
+        """Whether its forward pass had to wait for none."""
+        return self.all_before <= self.begins
+
+
+@dataclass
+class Parts:
+    """Seconds by part of ``steps`` measured steps; ``backward`` by step number, for who waits for whom."""
+
+    steps: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+    backward: dict[int, float] = field(default_factory=dict)
+
+
+def parts_of(steps: Sequence[Moments], *, distributed: bool, forward_s: float | None = None) -> Parts:
+    """What these steps come to. ``forward_s``: a forward pass that waits for no weight, where one is known."""
+    found = Parts(len(steps))
+    for step in steps:
+        for part, seconds in _of_step(step, distributed, forward_s).items():
+            found.seconds[part] += seconds
+        found.backward[step.number] = step.backward
+    return found
+
+
+def free_forward_s(steps: Sequence[Moments]) -> float | None:
+    """Seconds of a forward pass that waits for no weight, by the steps that had all of them; None where none had."""
+    free = [step.forward - step.begins for step in steps if step.forward is not None and step.had_all_weights]
+    return median(free) if free else None
+
+
+def _of_step(step: Moments, distributed: bool, forward_s: float | None) -> dict[str, float]:
+    idle = max(0.0, step.queued - step.before)
+    waited = _overlap(step.before, step.queued, step.asked, step.got) if step.asked is not None else 0.0
+    held = sum(_overlap(step.before, step.queued, *interval) for interval in step.held)
+    waits = {DATA: waited, CHECKPOINT: held, LOOP: idle - waited - held}
+    computed, came = step.backward - step.begins, step.first - step.backward
+    if not distributed:
+        return {**waits, COMPUTE: computed + came}
+    stalled = 0.0
+    if forward_s is not None and step.forward is not None and not step.had_all_weights:
+        stalled = min(max(0.0, step.forward - step.begins - forward_s), computed)
+    return {**waits, COMPUTE: computed - stalled, COMMUNICATION: came + stalled}
+
+
+def _overlap(begin: float, end: float, other_begin: float, other_end: float | None) -> float:
+    assert other_end is not None
+    return max(0.0, min(end, other_end) - max(begin, other_begin))

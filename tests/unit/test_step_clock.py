@@ -1,0 +1,134 @@
+"""The moments of real steps: MXNet's engine, with operators that take a known time."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import mxnet as mx
+import pytest
+from mxnet.base import _LIB, check_call
+
+from raymx.training import marks, step_clock
+from raymx.training.ahead import StepsAhead
+from raymx.training.step_clock import StepClock
+from raymx.training.timeline import COMMUNICATION, COMPUTE, DATA, LOOP
+
+pytestmark = pytest.mark.timeout(60)
+STEPS = 12
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+def _sleep(_: Any, microseconds: int) -> None:
+    time.sleep((microseconds or 0) / 1e6)
+
+
+def compute(seconds: float, reads: list[Any], writes: list[Any]) -> None:
+    """Queue an operator that takes so long, and no core."""
+
+    def handles(arrays: list[Any]) -> Any:
+        return (ctypes.c_void_p * len(arrays))(*(array.handle for array in arrays))
+
+    context = (ctypes.c_int * 2)(1, 0)
+    check_call(
+        _LIB.MXEnginePushSyncND(
+            _sleep, ctypes.c_void_p(int(seconds * 1e6)), None, ctypes.byref(context), handles(reads), len(reads),
+            handles(writes), len(writes), None, 0, b"sleep",
+        )
+    )  # fmt: skip
+
+
+def array() -> mx.nd.NDArray:
+    made = mx.nd.zeros((2,))
+    made.wait_to_read()
+    return made
+
+
+def batches(every_s: float) -> Iterator[int]:
+    """One each so many seconds, whoever asks when: what is ready waits in a queue."""
+    began = time.perf_counter()
+    for number in count():
+        time.sleep(max(0.0, began + number * every_s - time.perf_counter()))
+        yield number
+
+
+class Loop:
+    """A training loop over arrays, with a step of 100 ms: 40 forward, 40 backward, 20 for the update."""
+
+    def __init__(self, *, distributed: bool) -> None:
+        self.clock, self.ahead = StepClock(distributed=distributed), StepsAhead(10**9)
+        self.loss, self.grads, self.weights = array(), [array(), array()], [array(), array()]
+
+    def run(self, every_s: float, host_s: float = 0.0) -> dict[str, float]:
+        """The parts, as fractions. ``host_s``: the loop's own time in each step, with nothing queued."""
+        stream = batches(every_s)
+        for number in range(STEPS):
+            asked = time.perf_counter()
+            next(stream)
+            self.clock.data(asked, time.perf_counter())
+            self.ahead.wait(number)
+            if host_s:
+                mx.nd.waitall()
+                time.sleep(host_s)
+            self.clock.queued()
+            compute(0.04, self.weights, [self.loss])
+            self.clock.losses(self.loss)
+            self.ahead.add(number, self.loss)
+            compute(0.04, [self.loss], self.grads)
+            self.clock.gradients(self.grads)
+            compute(0.02, self.grads, self.weights)
+            self.clock.weights(self.weights)
+        mx.nd.waitall()
+        parts = self.clock.take()
+        assert parts.steps == STEPS - 1
+        assert len(parts.backward) == STEPS - 1
+        return {part: seconds / sum(parts.seconds.values()) for part, seconds in parts.seconds.items()}
+
+
+@pytest.mark.parametrize(("every_s", "expected"), [(0.080, 0.0), (0.100, 0.0), (0.125, 0.2)])
+def test_waiting_for_data_is_what_a_perfect_input_would_save(every_s: float, expected: float) -> None:
+    """At balance too, where the loop waits in each step, and the engine never."""
+    found = Loop(distributed=False).run(every_s)
+    assert found[DATA] == pytest.approx(expected, abs=0.05)
+    assert found[COMPUTE] == pytest.approx(1 - expected, abs=0.05)
+
+
+def test_with_servers_the_update_is_communication() -> None:
+    assert Loop(distributed=True).run(0.0)[COMMUNICATION] == pytest.approx(0.2, abs=0.05)
+
+
+def test_a_loop_that_waits_holds_the_engine() -> None:
+    found = Loop(distributed=False).run(0.0, host_s=0.05)
+    assert found[LOOP] == pytest.approx(1 / 3, abs=0.07)
+    assert found[DATA] == pytest.approx(0.0, abs=0.05)
+
+
+def test_of_short_steps_one_in_several_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_clock, "EVERY_S", 0.35)
+    loop = Loop(distributed=False)
+    loop.run(0.0)
+    for _ in range(2 * STEPS):
+        loop.clock.queued()
+        loop.clock.losses(loop.loss)
+        loop.clock.gradients(loop.grads)
+        loop.clock.weights(loop.weights)
+    mx.nd.waitall()
+    parts = loop.clock.take()
+    assert [number % 4 for number in parts.backward] == [0] * parts.steps
+    assert parts.steps >= 5
+
+
+def test_a_mark_is_reached_when_what_it_stands_behind_is_done_and_taken_once() -> None:
+    slow = array()
+    compute(0.1, [], [slow])
+    began, number = time.perf_counter(), marks.mark([slow])
+    assert marks.take(number) is None
+    slow.wait_to_read()
+    mx.nd.waitall()
+    at = marks.take(number)
+    assert at is not None
+    assert at - began == pytest.approx(0.1, abs=0.05)
+    assert marks.take(number) is None

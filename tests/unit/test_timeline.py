@@ -1,0 +1,156 @@
+"""Where a step's time goes, out of its moments; and in words, out of all workers' steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from raymx.results.step_parts import COLUMNS, columns_of, stragglers
+from raymx.results.step_text import StepTime, advice, bar, of_rows, percents, sentence
+from raymx.training.timeline import CHECKPOINT, COMMUNICATION, COMPUTE, DATA, LOOP, Moments, free_forward_s, parts_of
+
+NOTHING = dict.fromkeys((COMPUTE, COMMUNICATION, DATA, CHECKPOINT, LOOP), 0.0)
+
+
+def step(**changes: Any) -> Moments:
+    """One that was queued in time: the engine began with it at 10, when the first weight was there."""
+    moments: dict[str, Any] = {
+        "number": 4, "before": 10.0, "all_before": 10.5, "asked": 8.0, "got": 8.5,
+        "queued": 9.0, "forward": 12.0, "backward": 15.0, "first": 17.0,
+    }  # fmt: skip
+    return Moments(**{**moments, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "forward_s", "expected"),
+    [
+        ({}, None, {COMPUTE: 5.0, COMMUNICATION: 2.0}),
+        (
+            {"queued": 11.0, "asked": 9.5, "got": 10.75},
+            None,
+            {DATA: 0.75, LOOP: 0.25, COMPUTE: 4.0, COMMUNICATION: 2.0},
+        ),
+        (
+            {"queued": 11.0, "asked": 10.5, "got": 10.75},
+            None,
+            {DATA: 0.25, LOOP: 0.75, COMPUTE: 4.0, COMMUNICATION: 2.0},
+        ),
+        (
+            {"queued": 11.0, "held": ((9.0, 10.25), (10.5, 10.75))},
+            None,
+            {CHECKPOINT: 0.5, LOOP: 0.5, COMPUTE: 4.0, COMMUNICATION: 2.0},
+        ),
+        ({"queued": 11.0, "asked": None, "got": None}, None, {LOOP: 1.0, COMPUTE: 4.0, COMMUNICATION: 2.0}),
+        # a forward pass of 2 s, which takes 1.5 s when all weights are there
+        ({}, 1.5, {COMPUTE: 4.5, COMMUNICATION: 2.5}),
+        ({"all_before": 10.0}, 1.5, {COMPUTE: 5.0, COMMUNICATION: 2.0}),
+        ({"forward": None}, 1.5, {COMPUTE: 5.0, COMMUNICATION: 2.0}),
+        ({}, 3.0, {COMPUTE: 5.0, COMMUNICATION: 2.0}),
+    ],
+)
+def test_parts_of_a_step_with_servers(changes: Any, forward_s: float | None, expected: Any) -> None:
+    found = parts_of([step(**changes)], distributed=True, forward_s=forward_s)
+    assert found.seconds == pytest.approx({**NOTHING, **expected})
+    assert sum(found.seconds.values()) == pytest.approx(7.0)  # from the first weight to the next first one
+    assert found.backward == {4: 15.0}
+
+
+def test_without_servers_the_update_is_computing() -> None:
+    assert parts_of([step()], distributed=False, forward_s=1.0).seconds == pytest.approx({**NOTHING, COMPUTE: 7.0})
+
+
+def test_a_free_forward_pass_is_one_for_which_all_weights_were_there() -> None:
+    steps = [step(), step(queued=11.0, forward=12.2), step(queued=11.0, forward=12.4), step(queued=11.0, forward=12.3)]
+    assert free_forward_s(steps) == pytest.approx(1.3)
+    assert free_forward_s([step()]) is None
+
+
+def told(compute: float, communication: float, backward: dict[int, float], **more: float) -> dict[str, Any]:
+    """Of two steps."""
+    return {"steps": 2, "seconds": {"compute": compute, "communication": communication, **more}, "backward": backward}
+
+
+class TestWorkers:
+    def test_one_alone(self) -> None:
+        found = columns_of([told(6.0, 0.0, {}, data=2.0)], in_step=True)
+        assert found == pytest.approx(dict(zip(COLUMNS.values(), (0.75, 0.0, 0.25, 0.0, 0.0, 0.0), strict=True)))
+
+    def test_the_one_that_comes_last_is_known_by_when_its_gradients_are_there(self) -> None:
+        """Its own steps look as if nothing was wrong: the others wait."""
+        slow = told(8.0, 2.0, {1: 104.0, 2: 109.0})
+        fast = [told(4.0, 6.0, {1: 102.0, 2: 107.0}), told(4.2, 5.8, {1: 102.1, 2: 107.1, 3: 112.0})]
+        found = columns_of([fast[0], slow, fast[1]], in_step=True)
+        assert (found["straggler"], found["straggler_cause"]) == (1, "compute")
+        assert found["straggler_fraction"] == pytest.approx(0.38)  # of the worker in the middle, that of 4.2 s
+        assert found["communication_fraction"] == pytest.approx(0.2)
+        assert sum(found[name] for name in COLUMNS.values()) == pytest.approx(1.0)
+
+    def test_its_cause_may_be_its_data(self) -> None:
+        slow = told(4.0, 2.0, {1: 104.0, 2: 109.0}, data=4.0)
+        found = columns_of([told(4.0, 6.0, {1: 102.0, 2: 107.0}), slow], in_step=True)
+        assert (found["straggler"], found["straggler_cause"]) == (1, "data")
+
+    def test_a_cause_that_explains_too_little_is_not_named(self) -> None:
+        slow = told(5.0, 4.0, {1: 104.0, 2: 109.0}, data=1.0)
+        found = columns_of([told(4.0, 6.0, {1: 102.0, 2: 107.0}), slow], in_step=True)
+        assert (found["straggler"], found["straggler_cause"]) == (1, "")
+
+    def test_workers_that_take_turns_have_none(self) -> None:
+        assert stragglers([{1: 2.0, 2: 5.0}, {1: 3.0, 2: 4.0}]) == ([0.5, 0.5], None)
+        assert stragglers([{1: 2.0}, {2: 3.0}]) == ([0.0, 0.0], None)
+
+    def test_async_workers_wait_for_nobody(self) -> None:
+        found = columns_of([told(4.0, 6.0, {1: 1.0}), told(4.0, 6.0, {1: 5.0})], in_step=False)
+        assert found["straggler_fraction"] == 0.0
+        assert "straggler" not in found
+
+    def test_no_step_measured_no_columns(self) -> None:
+        assert columns_of([told(1.0, 0.0, {}), {"steps": 0, "seconds": {}, "backward": {}}], in_step=True) == {}
+
+
+def row(compute: float, communication: float, data: float, **more: Any) -> dict[str, Any]:
+    rest = {"straggler_fraction": 0.0, "checkpoint_fraction": 0.0, "loop_fraction": 0.0, "train_s": 9.1, "steps": 50}
+    parts = {"compute_fraction": compute, "communication_fraction": communication, "data_wait_fraction": data}
+    return {**parts, **rest, **more}
+
+
+class TestWords:
+    def test_a_sentence_whose_parts_add_to_a_hundred(self) -> None:
+        parts = (0.613, 0.267, 0.085, 0.022, 0.0, 0.013)
+        step = StepTime(0.182, dict(zip(COLUMNS, parts, strict=True)), 3)
+        assert sentence(step) == (
+            "a step took 182 ms: computing 61 %, waiting for gradients and weights 27 %, for data 9 %, "
+            "for worker 3 2 %, held by the loop 1 %"
+        )
+        assert bar(step) == "#" * 25 + "=" * 10 + "." * 4 + "~"
+        assert sum(percents(step.fractions).values()) == 100
+
+    def test_what_is_nothing_is_left_out(self) -> None:
+        step = StepTime(0.0042, dict(zip(COLUMNS, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0), strict=True)))
+        assert sentence(step) == "a step took 4.2 ms: computing 100 %"
+        assert advice(step, halves_bytes=True) == []
+
+    def test_medians_without_the_first_row(self) -> None:
+        rows = [row(0.1, 0.9, 0.0), row(0.5, 0.3, 0.2), row(0.6, 0.2, 0.2), row(0.5, 0.2, 0.2), {"epoch": 4.5}]
+        step = of_rows(rows)
+        assert step is not None
+        assert step.fractions["compute"] == pytest.approx(0.5 / 0.9)
+        assert step.step_s == pytest.approx(0.182)
+        assert of_rows([{"epoch": 1, "compute_fraction": math.nan, "steps": 4}]) is None
+
+    def test_the_straggler_of_most_rows(self) -> None:
+        named = {"straggler": 1.0, "straggler_cause": "data"}  # as a table with gaps gives it
+        step = of_rows([row(1.0, 0.0, 0.0), row(0.5, 0.0, 0.0, **named), row(0.5, 0.0, 0.0, **named)])
+        assert step is not None
+        assert (step.straggler, step.straggler_cause) == (1, "data")
+
+    def test_what_each_part_is_worth(self) -> None:
+        step = StepTime(0.1, dict(zip(COLUMNS, (0.4, 0.2, 0.1, 0.26, 0.0, 0.04), strict=True)), 2, "data")
+        assert advice(step, halves_bytes=True) == [
+            "with worker 2 as fast as the others it would be 1.35x as fast",
+            "with gradients and weights at once it would be 1.25x as fast; half the bytes "
+            "(precision.wire_dtype: float16) at most 1.11x",
+            "with all data at hand it would be 1.11x as fast: more data.cpus, or a data.cache that holds them",
+        ]

@@ -1,0 +1,107 @@
+"""``python -m raymx.why``, out of a run's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from raymx.report.causes import causes
+from raymx.why import main
+
+ROW = {
+    "compute_fraction": 0.5,
+    "communication_fraction": 0.3,
+    "data_wait_fraction": 0.15,
+    "straggler_fraction": 0.03,
+    "checkpoint_fraction": 0.0,
+    "loop_fraction": 0.02,
+    "train_s": 10.0,
+    "steps": 100,
+    "samples_per_sec": 1280.0,
+    "bytes_pushed": 4e6,
+    "bytes_pulled": 4e6,
+    "server_cpus_used": 0.97,
+    "host_waits": [["loop.py:41 asscalar()", 3.8, 100], ["loop.py:50 asnumpy()", 0.1, 100]],
+    "counts": True,
+}
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {**ROW, **changes}
+
+
+def test_causes_are_ranked_with_their_evidence() -> None:
+    found = causes([row()], halves_bytes=True)
+    assert [round(cause.share, 2) for cause in found] == [0.38, 0.3, 0.15]
+    line, wire, data = found
+    assert line.seen == "loop.py:41 asscalar() held the loop 38 % of the training time, 100 times"
+    assert wire.seen == (
+        "30 % of a step waits for gradients and weights: all workers together push 4 MB and pull 4 MB a step; "
+        "the busiest server uses 0.97 of 1 CPU, its limit"
+    )
+    assert "1.43x" in wire.worth
+    assert "precision.wire_dtype" in wire.worth
+    assert "1.18x" in data.worth
+
+
+def test_what_was_not_measured_is_not_said() -> None:
+    bare = {name: value for name, value in ROW.items() if name.endswith("_fraction") or name in ("train_s", "steps")}
+    wire, _ = causes([bare], halves_bytes=False)
+    assert wire.seen == "30 % of a step waits for gradients and weights"
+    assert "wire_dtype" not in wire.worth
+    assert causes([{"epoch": 1}], halves_bytes=True) == []
+
+
+def write_run(folder: Path, name: str, rows: list[dict[str, Any]], batch: int = 128) -> str:
+    """A run as raymx leaves it, as far as a report needs it."""
+    trial = folder / name / "Trial_1_00000"
+    trial.mkdir(parents=True)
+    experiment = {
+        "name": name,
+        "model": {"net": "alexnet", "classes": 10},
+        "data": {"train": "a.rec", "image_shape": [3, 8, 8]},
+        "training": {"epochs": 2, "global_batch_size": batch},
+        "resources": {"workers": 2},
+    }
+    (folder / name / "run.yaml").write_text(yaml.safe_dump({"experiment": experiment, "directory": str(folder)}))
+    lines = [
+        json.dumps({"epoch": at, "trial_id": "1_00000", "training_iteration": at, **one})
+        for at, one in enumerate(rows, 1)
+    ]
+    (trial / "result.json").write_text("\n".join(lines) + "\n")
+    return str(folder / name)
+
+
+def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([write_run(tmp_path, "one", [row(), row(host_waits=[])])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].strip() == (
+        "a step took 100 ms: computing 50 %, waiting for gradients and weights 30 %, for data 15 %, for the slowest "
+        "worker 3 %, held by the loop 2 %"
+    )
+    assert lines[2].strip() == "[####################============......!~]"
+    assert lines[3].startswith("  1. 30 % of a step waits for gradients")
+
+
+def test_two_runs_and_why_one_is_faster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = write_run(tmp_path, "slow", [row()] * 2)
+    quick = row(communication_fraction=0.1, compute_fraction=0.7, train_s=14.0, samples_per_sec=1800.0)
+    assert main([slow, write_run(tmp_path, "fast", [quick] * 2, batch=256)]) == 0
+    said = capsys.readouterr().out
+    assert "is 1.41x as fast as" in said
+    at = said.index("is 1.41x")
+    assert "waiting for gradients and weights: 0.0547 s and 0.234 s for 1,000 samples" in said[at:]
+
+
+def test_a_run_without_measures_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([write_run(tmp_path, "old", [{"train_loss": 1.0, "samples_per_sec": 5.0}])]) == 0
+    assert "was not measured" in capsys.readouterr().out
+
+
+def test_no_run_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("raymx: error: ")
