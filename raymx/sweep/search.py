@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -177,17 +178,22 @@ class Checked(Searcher):
         return Searcher.FINISHED
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        if trial_id in self._names and self.metric in result:  # a row of an interrupted epoch may lack it
+        if trial_id in self._names and self._is_known(result):
             self.searcher.on_trial_result(self._names[trial_id], result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         name = self._names.pop(trial_id, None)
         self._stuck = False
         if name is not None:  # else a trial that is run again: the library has been told before
-            known = result if result and self.metric in result and not error else None
+            known = result if self._is_known(result) and not error else None
             self._tell(name, known)
             for other in self._memory.over(trial_id, known):
                 self._tell(other, known)
+
+    def _is_known(self, result: Mapping[str, Any] | None) -> bool:
+        """Whether a result has the metric, which one of an interrupted epoch may lack; of nan no library can learn."""
+        value = (result or {}).get(self.metric)
+        return value is not None and math.isfinite(value)
 
     def on_pause(self, trial_id: str) -> None:
         """HyperBandForBOHB's word to TuneBOHB."""

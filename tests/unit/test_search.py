@@ -80,6 +80,17 @@ def test_what_a_library_makes_of_a_range_is_kept_within_it(heard: Heard) -> None
     assert [rate_of(search.suggest(str(number))) for number in range(3)] == [0.99997, 0.99999, 0.9512]
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_trial_that_ended_with_nan_is_told_as_a_failed_one(heard: Heard, value: float) -> None:
+    library = Library([0.1, 0.1])
+    search = checked(library)
+    search.suggest("a")
+    search.on_trial_result("a", {"accuracy": value})
+    search.on_trial_complete("a", {"accuracy": value})
+    search.suggest("b")  # the same point
+    assert library.told == {"a": None, "b": None}
+
+
 def test_of_a_point_whose_trial_goes_on_the_library_is_told_later(heard: Heard) -> None:
     library = Library([1, 1, 2])
     search = checked(library)
