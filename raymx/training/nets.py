@@ -255,9 +255,22 @@ def _own_loss(name: str, directory: str) -> Loss:
         require_call(f"model.loss: {name}()", loss, called.wanted, *called.arguments)
     elif not isinstance(loss, gluon.Block):
         require_call(f"model.loss: {name}", loss, called.wanted, *called.arguments)
+    if isinstance(loss, gluon.Block):
+        _require_no_parameters(name, loss)
     if isinstance(loss, gluon.HybridBlock):
         loss.hybridize()
     return loss
+
+
+def _require_no_parameters(name: str, loss: gluon.Block) -> None:
+    """Raise TrainingError for a loss with weights, such as class centres: the trainer has the net's alone."""
+    trained = [param.name for param in loss.collect_params().values() if param.grad_req != "null"]
+    if trained:
+        raise TrainingError(
+            f"model.loss {name} has a parameter {trained[0]}, which would be neither trained nor saved, since that is "
+            "the net's alone: make it a part of model.net, which returns all that the loss needs in one array, or give "
+            'it grad_req="null" if it never changes'
+        )
 
 
 def _a_row_each(what: str, function: Loss) -> Loss:

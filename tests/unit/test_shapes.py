@@ -173,6 +173,15 @@ def scale(classes):
                 self.dense, self.scale = gluon.nn.Dense(classes), self.params.get("scale", shape=(1,))
         def hybrid_forward(self, F, x, scale): return F.broadcast_mul(self.dense(x), F.exp(scale))
     return Scale()
+class Centres(gluon.loss.Loss):
+    def __init__(self, trained=True):
+        super().__init__(None, 0)
+        with self.name_scope():
+            self.centres = self.params.get("centres", shape=(10, 10), grad_req="write" if trained else "null")
+        self.initialize(mx.init.Xavier())
+    def hybrid_forward(self, F, outputs, labels, centres):
+        return F.mean(F.square(outputs - F.Embedding(F.squeeze(labels), centres, 10, 10)), axis=1)
+centres, fixed = Centres(), Centres(trained=False)
 def column(outputs, labels): return gluon.loss.SoftmaxCrossEntropyLoss()(outputs, labels).reshape((-1, 1))
 def wide(outputs, labels): return (outputs.argmax(axis=1) == labels).reshape((-1, 1))
 """
@@ -231,6 +240,21 @@ def test_a_net_that_ends_in_a_softmax_is_refused_under_a_loss_that_has_one(
         model__net="shape_objects:softmax", model__options={"how": how}, data__image_shape=[1, 8, 8]
     ).model_copy(update={"directory": str(Path(experiment["path"]).parent)})
     nets.build_net(made, [mx.cpu()], is_trained=True)  # one of a run of before can still be looked at
+
+
+@pytest.mark.parametrize("loss", ["centres", "Centres"])
+def test_a_loss_with_weights_of_its_own_is_refused(
+    monkeypatch: pytest.MonkeyPatch, experiment: dict[str, Any], loss: str
+) -> None:
+    said = refused(experiment, monkeypatch, "mlp", loss=f"shape_objects:{loss}")
+    assert said.startswith(f"model.loss shape_objects:{loss} has a parameter ")
+    assert "_centres, which would be neither trained nor saved" in said
+
+
+def test_a_loss_with_weights_that_never_change_is_fine(
+    monkeypatch: pytest.MonkeyPatch, experiment: dict[str, Any]
+) -> None:
+    InProcess(monkeypatch, experiment["path"], {"model.loss": "shape_objects:fixed"}, loop.train)
 
 
 @pytest.mark.parametrize("last", ["SoftmaxOutput", "LogisticRegressionOutput", "MakeLoss", "BlockGrad"])
