@@ -6,6 +6,7 @@ allowed.problem([34.0])                    # why, or None
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,19 @@ from raymx.experiment.schema import ExperimentConfig
 from raymx.text.words import some
 
 MAX_LABEL = 3.4028234663852886e38  # of float32
+MAX_WHOLE = 2**24  # of float32, where the next whole number is another one
+
+
+def float32_problem(label: float) -> str | None:
+    """Why a label cannot be in a record, whose labels are float32, or None."""
+    if not abs(label) <= MAX_LABEL:  # so that nan fails too
+        return f"the label {label:g} is not a finite float32 number"
+    if label == int(label) and struct.unpack("f", struct.pack("f", label))[0] != label:
+        return (
+            f"the label {label:.0f} would become another number: records have float32 labels, which tell whole numbers "
+            f"apart up to {MAX_WHOLE}; number classes from 0, and scale numbers"
+        )
+    return None
 
 
 @dataclass(frozen=True)

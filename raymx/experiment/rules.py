@@ -343,6 +343,14 @@ def _data(experiment: ExperimentConfig) -> Iterator[Problem]:
             f"data.transform {data.transform} takes the place of all augmentation",
             "leave one of them out",
         )
+    mean, std = (value if isinstance(value, tuple) else (value,) for value in (data.mean, data.std))
+    if max(std) < 1 and max(map(abs, mean)) <= 1 and not data.transform:
+        yield Problem(
+            "data.std",
+            data.std,
+            "pixels are 0 to 255, and this is of pixels of 0 to 1: the net would get numbers in the hundreds",
+            "multiply data.mean and data.std by 255",
+        )
     if data.transform and data.resize and (data.validation_transform or not data.validation):
         yield Problem(
             "data.resize",

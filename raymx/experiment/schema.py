@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from raymx.experiment import names, store_types
+from raymx.experiment import names, optimizer_values, store_types
 from raymx.experiment.lr_rules import LR_RULES
 from raymx.experiment.sweep_schema import Sweep
 from raymx.experiment.values import (
@@ -238,8 +238,8 @@ class Optimizer(Section):
         known = (*names.OPTIMIZERS[self.name], *names.OPTIMIZER_COMMON)
         if key not in known:
             return f"{key} is not an argument of {self.name}; it takes {', '.join(known)}{did_you_mean(key, known)}"
-        number = value is None or (isinstance(value, int | float) and abs(value) < float("inf"))
-        return None if number or key == "warmup_strategy" else f"{key} is {show(value)}: it must be a number"
+        wrong = optimizer_values.problem(key, value)
+        return f"{key} is {show(value)}: {wrong}" if wrong else None
 
 
 class Decay(Section):

@@ -56,7 +56,7 @@ class Trained:
         with _modules_of(self._source) as folder:
             there = experiment.model_copy(update={"directory": folder or experiment.directory})
             try:
-                net = nets.build_net(there, [device])
+                net = nets.build_net(there, [device], is_trained=True)
             except ModuleNotFoundError as error:
                 raise ExperimentError(
                     f"model.net is {experiment.model.net}, and its module is not there any more "

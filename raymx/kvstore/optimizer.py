@@ -185,7 +185,8 @@ def _create(spec: OptimizerSpec, schedule: _ScheduleOfUpdates) -> mx.optimizer.O
         factory = load_function("training.optimizer.name", spec.name, spec.directory, wanted)
         optimizer = factory(**arguments)
     else:
-        optimizer = mx.optimizer.create(spec.name, **arguments)
+        # No rate of its own: MXNet would print that it replaces that of the schedule, which it does not.
+        optimizer = mx.optimizer.create(spec.name, learning_rate=None, **arguments)
     # By key and not through param_dict, which MXNet drops on the way to a server.
     optimizer.lr_mult, optimizer.wd_mult = dict(spec.lr_mult), dict(spec.wd_mult)
     return optimizer

@@ -11,7 +11,7 @@ optimizer. Here it is looked for before anything can be updated, and no worker u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -93,11 +93,13 @@ class Trainer:
     def step(self) -> None:
         """One update: call it after backward; or after several, where ``grad_req`` is add: those begin at 0 again.
 
+        A parameter that no backward has reached since the last step, as of a layer that was left out, counts with 0.
         Returns before the engine has done it; but with a loss scale it waits for the gradients, and when those of any
         worker are inf or nan, nothing is updated anywhere.
         """
         if self._on_step:
             self._on_step()
+        _zero_stale(param for _, param in self._params)
         if self._watch:
             self._watch.gradients([param.list_grad()[0] for _, param in self._params])
         self._update()
@@ -243,6 +245,19 @@ class Trainer:
     def _overflows(self) -> bool:
         here = not all_finite(grad for grads in self._wire.gradients for grad in grads)
         return self._agreement.any(here) if self._agreement else here
+
+
+def _zero_stale(params: Iterable[mx.gluon.Parameter]) -> None:
+    """Set gradients to 0 that are those of a former step: backward writes only those of what forward used.
+
+    Where no backward came at all, the loop has written them itself, and they stay.
+    """
+    pairs = [pair for param in params for pair in zip(param.list_data(), param.list_grad(), strict=True)]
+    stale = [grad for data, grad in pairs if not data._fresh_grad]
+    for grad in stale if len(stale) < len(pairs) else ():
+        grad[:] = 0
+    for data, _ in pairs:
+        data._fresh_grad = False
 
 
 def trained_parameters(params: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:

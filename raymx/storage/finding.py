@@ -40,7 +40,16 @@ def local_matches(path: str) -> list[str]:
         path = os.path.join(glob.escape(path), RECORDS)
     elif os.path.exists(path):
         return [path]
-    return sorted(file for file in glob.glob(path, recursive=True) if not os.path.isdir(file))
+    pattern = _with_folders_as_they_are(path)
+    return sorted(file for file in glob.glob(pattern, recursive=True) if not os.path.isdir(file))
+
+
+def _with_folders_as_they_are(path: str) -> str:
+    """A pattern in which no folder that is there is one: ``photos [v1]/*.rec`` has its wildcard in the last part."""
+    folder = os.path.dirname(path)
+    while folder and not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return glob.escape(folder) + path[len(folder) :]
 
 
 def why_no_match(path: str) -> str:

@@ -33,14 +33,14 @@ class Axis:
         kind = AXIS_KINDS[self.kind]
         assert kind.draw is not None
         drawn = kind.draw(numbers, self.low, self.high)
-        return drawn if kind.whole else short(drawn)
+        return drawn if kind.whole else short(drawn, self.low, self.high)
 
     def bounded(self, value: Any) -> str | int | float:
         """A value of another's making, kept within the axis."""
         if self.values:
             return str(value)
         kept = min(max(value, self.low), self.high)
-        return min(int(kept), int(self.high) - 1) if AXIS_KINDS[self.kind].whole else short(kept)
+        return min(int(kept), int(self.high) - 1) if AXIS_KINDS[self.kind].whole else short(kept, self.low, self.high)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -95,6 +95,8 @@ def label(value: object) -> str:
     return value.removeprefix(f"{OBJECTS}:") if isinstance(value, str) else json.dumps(value)
 
 
-def short(number: float) -> float:
-    """Four figures: enough, and readable."""
-    return float(f"{number:.4g}")
+def short(number: float, low: float, high: float) -> float:
+    """Four figures where they are enough, and readable; more where the range is narrow, or they would lie beyond it."""
+    number = min(max(number, low), high)
+    texts = (float(f"{number:.{figures}g}") for figures in range(4, 17))
+    return next((one for one in texts if low <= one <= high and abs(one - number) <= (high - low) / 2000), number)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from raymx.cluster.nodes import cluster_nodes
 from raymx.errors import ExperimentError
 from raymx.experiment.sweep_schema import Sweep
 from raymx.experiment.without_effect import effective
-from raymx.sweep.axis import Axis, Point, short
+from raymx.sweep.axis import Axis, Point
 from raymx.sweep.combinations import library_of
 from raymx.sweep.listener import listener
 from raymx.sweep.plan import Cell, judge
@@ -94,7 +95,7 @@ class Checked(Searcher):
     that they failed, of the others what came of them, and it is asked again.
 
     ``judge`` gives the cell of (number, point); ``key`` is equal for points that train the same; there are ``size``
-    different ones (None where there are numbers without end).
+    different ones (None where there are numbers without end), within ``axes``.
     """
 
     def __init__(
@@ -107,11 +108,13 @@ class Checked(Searcher):
         *,
         key: Callable[[Point], str] | None = None,
         size: int | None = None,
+        axes: Sequence[Axis] = (),
     ) -> None:
         super().__init__(metric=metric, mode=mode)
         self.searcher = searcher
         self._judge, self._most = judge, most
         self._key, self._size = key or _as_text, size
+        self._axes = {axis.key: axis for axis in axes}
         self._number = self._possible = 0
         self._names: dict[str, str] = {}  # of trials that have not ended, as the library knows them
         self._memory = Memory()
@@ -129,7 +132,7 @@ class Checked(Searcher):
             found = self.searcher.suggest(name)
             if found is None or found == Searcher.FINISHED:
                 return found
-            point = _plain(found["axes"])
+            point = self._plain(found["axes"])
             if not self._is_new(name, trial_id, point):
                 continue
             cell = self._judge(self._number, point)
@@ -144,6 +147,11 @@ class Checked(Searcher):
             self._stuck = True
             return None
         return self._ended(f"{SUGGESTION_TRIES} points in a row could not run, or had been suggested before")
+
+    def _plain(self, axes: Mapping[str, Any]) -> dict[str, Any]:
+        """Without NumPy's types, and within the axes: what a library makes of a range may lie a little beyond it."""
+        values = {key: value.item() if hasattr(value, "item") else value for key, value in axes.items()}
+        return {key: self._axes[key].bounded(value) if key in self._axes else value for key, value in values.items()}
 
     def _is_new(self, name: str, trial_id: str, point: Point) -> bool:
         """Whether a point is a new one; of another the library is told what came of it, now or when that is known."""
@@ -170,17 +178,22 @@ class Checked(Searcher):
         return Searcher.FINISHED
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        if trial_id in self._names and self.metric in result:  # a row of an interrupted epoch may lack it
+        if trial_id in self._names and self._is_known(result):
             self.searcher.on_trial_result(self._names[trial_id], result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         name = self._names.pop(trial_id, None)
         self._stuck = False
         if name is not None:  # else a trial that is run again: the library has been told before
-            known = result if result and self.metric in result and not error else None
+            known = result if self._is_known(result) and not error else None
             self._tell(name, known)
             for other in self._memory.over(trial_id, known):
                 self._tell(other, known)
+
+    def _is_known(self, result: Mapping[str, Any] | None) -> bool:
+        """Whether a result has the metric, which one of an interrupted epoch may lack; of nan no library can learn."""
+        value = (result or {}).get(self.metric)
+        return value is not None and math.isfinite(value)
 
     def on_pause(self, trial_id: str) -> None:
         """HyperBandForBOHB's word to TuneBOHB."""
@@ -222,7 +235,9 @@ def searcher(space: Space, sweep: Sweep, metric: str, mode: str, judge: Callable
     logging.getLogger(sweep.search).setLevel(logging.WARNING)  # optuna says each step
     made = kind(metric=metric, mode=mode, **{row.seed_argument: sweep.seed})
     made.set_search_properties(metric, mode, domains)
-    checked = Checked(made, judge, metric, mode, space.samples, key=WhatIsTrained(space), size=space.size)
+    checked = Checked(
+        made, judge, metric, mode, space.samples, key=WhatIsTrained(space), size=space.size, axes=space.axes
+    )
     return Repeater(checked, repeat=sweep.repeats) if sweep.repeats > 1 else checked
 
 
@@ -233,9 +248,3 @@ def domain(axis: Axis) -> Any:
 
 def _as_text(point: Point) -> str:
     return json.dumps(dict(point), sort_keys=True)
-
-
-def _plain(axes: Mapping[str, Any]) -> dict[str, Any]:
-    """Without NumPy's types, and with four figures."""
-    values = {key: value.item() if hasattr(value, "item") else value for key, value in axes.items()}
-    return {key: short(value) if isinstance(value, float) else value for key, value in values.items()}

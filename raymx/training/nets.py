@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import mxnet as mx
@@ -28,10 +29,11 @@ Loss = Callable[[Any, Any], Any]  # (outputs, labels) -> a loss a sample, (rows,
 Metric = Callable[[Any, Any], Any]  # (outputs, labels) -> a score a sample, (rows,)
 
 
-def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> gluon.Block:
+def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context], *, is_trained: bool = False) -> gluon.Block:
     """The experiment's net, initialized from its seed: the same weights in every process.
 
-    Raises TrainingError when the net cannot take the experiment's image shape.
+    Raises TrainingError when the net cannot take the experiment's image shape, or, unless it ``is_trained`` already,
+    cannot learn by its loss.
     """
     model = experiment.model
     if experiment.precision.amp == "bfloat16":
@@ -48,7 +50,8 @@ def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> gl
         raise TrainingError(f"model.net {model.net} returned a {type(net).__name__}, not a Gluon block")
     check_registered(net)
     if initializer := names.INITIALIZERS[model.initializer]:
-        net.initialize(getattr(mx.init, initializer)(), ctx=list(devices))
+        with _initializers_limits(experiment):
+            net.initialize(getattr(mx.init, initializer)(), ctx=list(devices))
     try:
         net.collect_params().reset_ctx(list(devices))  # those that the net's own function initialized
     except ValueError as error:
@@ -59,13 +62,58 @@ def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> gl
     dtype = experiment.precision.net_dtype
     if dtype != "float32":
         net.cast(dtype)  # batch norm keeps float32 under float16: Gluon's own cast does so
-    _settle_shapes(net, experiment, devices)
-    if experiment.training.loop == "default" and model.loss == "sigmoid_bce" and _last_operator(net) == "sigmoid":
+    with _initializers_limits(experiment):
+        outputs = _settle_shapes(net, experiment, devices)
+    if experiment.training.loop == "default" and not is_trained:
+        _require_scores(net, outputs, experiment)
+    return net
+
+
+@contextmanager
+def _initializers_limits(experiment: ExperimentConfig) -> Iterator[None]:
+    """Xavier and its like scale by rows and columns, and raise a ValueError for a parameter that has none."""
+    try:
+        yield
+    except ValueError as error:
+        if "initializer" not in str(error):
+            raise
         raise TrainingError(
-            f"model.net {model.net} ends in a sigmoid, and model.loss sigmoid_bce has one itself: leave the net's out, "
+            f"model.initializer {experiment.model.initializer} cannot make a parameter of model.net "
+            f"{experiment.model.net} ({error}): give that one an initializer of its own, as "
+            'self.params.get(name, shape=..., init="zeros") does, or use model.initializer normal or uniform'
+        ) from None
+
+
+# Of an output that is a loss of its own, MXNet takes no gradient from what comes behind it.
+_NO_GRADIENT = (
+    *("SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput", "SVMOutput"),
+    *("MakeLoss", "make_loss", "BlockGrad", "stop_gradient"),
+)
+
+
+def _require_scores(net: gluon.Block, outputs: mx.nd.NDArray, experiment: ExperimentConfig) -> None:
+    """Raise TrainingError for a net whose last operator the loss has itself, or which lets no gradient through."""
+    what, last = f"model.net {experiment.model.net}", _last_operator(net)
+    if last in _NO_GRADIENT:
+        raise TrainingError(
+            f"{what} ends in {last}, which takes no gradient from model.loss, so nothing would be trained by it: cut "
+            "that off; of a symbol, symbol.get_internals() has the layer before"
+        )
+    if experiment.model.loss == "sigmoid_bce" and last == "sigmoid":
+        raise TrainingError(
+            f"{what} ends in a sigmoid, and model.loss sigmoid_bce has one itself: leave the net's out, "
             "since two would hide which outputs are above probability 0.5"
         )
-    return net
+    if experiment.model.loss == "softmax_cross_entropy" and _are_probabilities(outputs):
+        raise TrainingError(
+            f"{what} gives probabilities (none is negative, and they add up to 1), and model.loss "
+            "softmax_cross_entropy has a softmax itself: leave the net's out, since two hardly learn"
+        )
+
+
+def _are_probabilities(outputs: mx.nd.NDArray) -> bool:
+    rows = outputs.astype("float64").asnumpy()
+    return rows.shape[-1] > 1 and bool((rows >= 0).all() and np.allclose(rows.sum(axis=-1), 1, atol=1e-2))
 
 
 def _last_operator(net: gluon.Block) -> str:
@@ -78,8 +126,8 @@ def _last_operator(net: gluon.Block) -> str:
     return str(last.get("attrs", {}).get("act_type", last["op"]))
 
 
-def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> None:
-    """Run one empty image through: Gluon knows a layer's shape only then."""
+def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> Any:
+    """Run one empty image through, and return its outputs: Gluon knows a layer's shape only then."""
     shape = experiment.data.image_shape
     for device in devices:
         try:
@@ -92,6 +140,7 @@ def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequ
             ) from None
         if experiment.training.loop == "default":
             require_one_output(experiment.model.net, outputs)
+    return outputs
 
 
 def as_input_net(
@@ -206,9 +255,22 @@ def _own_loss(name: str, directory: str) -> Loss:
         require_call(f"model.loss: {name}()", loss, called.wanted, *called.arguments)
     elif not isinstance(loss, gluon.Block):
         require_call(f"model.loss: {name}", loss, called.wanted, *called.arguments)
+    if isinstance(loss, gluon.Block):
+        _require_no_parameters(name, loss)
     if isinstance(loss, gluon.HybridBlock):
         loss.hybridize()
     return loss
+
+
+def _require_no_parameters(name: str, loss: gluon.Block) -> None:
+    """Raise TrainingError for a loss with weights, such as class centres: the trainer has the net's alone."""
+    trained = [param.name for param in loss.collect_params().values() if param.grad_req != "null"]
+    if trained:
+        raise TrainingError(
+            f"model.loss {name} has a parameter {trained[0]}, which would be neither trained nor saved, since that is "
+            "the net's alone: make it a part of model.net, which returns all that the loss needs in one array, or give "
+            'it grad_req="null" if it never changes'
+        )
 
 
 def _a_row_each(what: str, function: Loss) -> Loss:

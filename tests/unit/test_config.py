@@ -183,6 +183,43 @@ def test_missing_keys_say_what_they_take(tmp_path: Path) -> None:
     assert "data is missing: it must be a section with the keys train, validation" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "argument", "value", "allowed"),
+    [
+        ("sgd", "momentum", 1, "a number from 0 to below 1"),
+        ("nag", "momentum", None, "a number from 0 to below 1"),
+        ("sgd", "momentum", True, "a number from 0 to below 1"),
+        ("adam", "beta1", 1.0, "a number from 0 to below 1"),
+        ("rmsprop", "gamma1", -0.1, "a number from 0 to below 1"),
+        ("sgd", "wd", -0.0001, "a number, at least 0"),
+        ("sgd", "wd", None, "a number, at least 0"),
+        ("adam", "epsilon", float("nan"), "a number, at least 0"),
+        ("adam", "clip_gradient", -1, "a number above 0, or null for none"),
+        ("adam", "clip_gradient", 0, "a number above 0, or null for none"),
+        ("adam", "multi_precision", 2, "true or false"),
+        ("lamb", "lower_bound", -1, "a number, at least 0, or null for none"),
+        ("lbsgd", "warmup_strategy", "lin", "one of linear, power2, sqrt, lars"),
+    ],
+)
+def test_an_optimizers_argument_that_mxnet_would_take_and_train_wrong_with(
+    name: str, argument: str, value: object, allowed: str
+) -> None:
+    text = message({"training.optimizer": {"name": name, argument: value}})
+    assert text.startswith(f"training.optimizer.{argument} is ")
+    assert f": it must be {allowed}" in text
+    assert "\n" not in text
+
+
+def test_what_optimizers_have_by_themselves_is_allowed() -> None:
+    for values in (
+        {"name": "lamb", "lower_bound": None, "upper_bound": 10, "bias_correction": False, "clip_gradient": None},
+        {"name": "lars", "eps": 0, "momentum": 0, "eta": 0.001, "clip_gradient": 5},
+        {"name": "lbsgd", "warmup_strategy": "power2", "batch_scale": 1, "begin_epoch": 0},
+        {"name": "rmsprop", "centered": True, "clip_weights": 1, "gamma2": 0.9},
+    ):
+        assert experiment({"training.optimizer": values}).training.optimizer.name == values["name"]
+
+
 def test_optimizer_takes_the_arguments_of_its_own_optimizer() -> None:
     optimizer = experiment({"training.optimizer": {"name": "sgd", "momentum": 0.9, "wd": 0}}).training.optimizer
     assert optimizer.arguments == {"momentum": 0.9, "wd": 0}
@@ -190,8 +227,8 @@ def test_optimizer_takes_the_arguments_of_its_own_optimizer() -> None:
     assert "training.optimizer.momentum is not an argument of adam; it takes beta1, beta2" in text
     assert "training.optimizer.learning_rate cannot be set: use training.base_lr" in text
     assert 'training.optimizer.beta1 is "high": it must be a number' in text
-    own = experiment({"training.optimizer": {"name": "mine:Sgd", "anything": "goes"}}).training.optimizer
-    assert (own.name, own.arguments) == ("mine:Sgd", {"anything": "goes"})
+    own = experiment({"training.optimizer": {"name": "mine:Sgd", "anything": "goes", "momentum": 2}}).training.optimizer
+    assert (own.name, own.arguments) == ("mine:Sgd", {"anything": "goes", "momentum": 2})
 
 
 def test_short_forms_and_other_spellings() -> None:

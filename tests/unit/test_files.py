@@ -99,6 +99,16 @@ def test_relative_paths_become_absolute(folder: Path, monkeypatch: pytest.Monkey
     assert expand(["c.rec", "../a.rec"]) == [str(folder / "deep/c.rec"), str(folder / "a.rec")]
 
 
+def test_a_pattern_in_a_folder_whose_name_looks_like_one(tmp_path: Path) -> None:
+    folder = tmp_path / "photos [v1]" / "a"
+    folder.mkdir(parents=True)
+    (folder / "x.rec").touch()
+    for pattern in ("photos [v1]/a/*.rec", "photos [v1]/*/*.rec", "photos [v1]/**/x.rec", "photos ?v1?/a/*.rec"):
+        assert expand([str(tmp_path / pattern)]) == [str(folder / "x.rec")]
+    with pytest.raises(DataError, match="no file matches"):
+        expand([str(tmp_path / "photos [v1]/*.rec")])
+
+
 def test_names_that_look_like_patterns_and_have_spaces(tmp_path: Path) -> None:
     odd = tmp_path / "a [1] %41*.rec"
     odd.write_bytes(b"odd")

@@ -21,6 +21,7 @@ from raymx.data.pipeline.augmentations import colour_matrix
 from raymx.data.pipeline.image import Pixels, decode, decode_full, decode_into, probe
 from raymx.data.recordio.reading import iter_payloads
 from raymx.data.recordio.record import unpack
+from raymx.data.tools.encoding import Images, encode_file
 from raymx.errors import DataError
 from raymx.experiment.schema import Augment
 
@@ -445,3 +446,20 @@ def test_files_of_others_decode_as_in_mxnet(name: str) -> None:
             expected = mx.image.imdecode(image, flag=int(channels == 3)).asnumpy()
             assert difference(decode_full(record.image, channels, "here"), expected) < 0.5
     assert len(record.label) == (19 if name.startswith("detection") else len(record.label))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_tiff_of_fractions_is_refused(tmp_path: Path, kind: type) -> None:
+    """OpenCV would read one pixel value of them as three different colours."""
+    file = bytes(cv2.imencode(".tiff", np.full((8, 8, 3), 0.5, kind))[1])
+    for read in (lambda: decode_full(file, 3, "x"), lambda: probe(file, "x"), lambda: decode(file, (1, 8, 8), "x")):
+        with pytest.raises(DataError, match=rf"x: the image has {np.dtype(kind)} pixels, and 8 or 16 bits a channel"):
+            read()
+    (tmp_path / "a.tiff").write_bytes(file)
+    assert "8 or 16 bits a channel are allowed" in str(encode_file(str(tmp_path / "a.tiff"), Images()))
+
+
+@pytest.mark.parametrize("value", [np.uint8(200), np.uint16(200 << 8)])
+def test_a_tiff_of_8_or_16_bits_is_read(value: np.generic) -> None:
+    file = bytes(cv2.imencode(".tiff", np.full((8, 8, 3), value, value.dtype))[1])
+    assert abs(decode_full(file, 3, "x").astype(int) - 200).max() <= 1

@@ -409,6 +409,19 @@ def test_strict_writes_nothing(photos: Path, tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "out.skipped.txt").read_text().count("\n") == 2
 
 
+def test_a_label_that_a_record_cannot_hold_is_skipped_by_name(photos: Path, tmp_path: Path) -> None:
+    """Identities of people, as a list has them; 16777216 is a float32 number, 16777217 is not, and 1e30 neither."""
+    image = next(photos.rglob("*.jpg")).relative_to(photos)
+    labels = ["16777216", "16777217", "25130987", "1e30", "0.1", "-3"]
+    source = photos / "ids.lst"
+    source.write_text("".join(f"{number}\t{label}\t{image}\n" for number, label in enumerate(labels)))
+    assert run(source, tmp_path / "ids", "--no-shuffle") == 0
+    assert [record.label for record in records(tmp_path / "ids")] == pytest.approx([2**24, 0.1, -3])
+    skipped = (tmp_path / "ids.skipped.txt").read_text().splitlines()
+    assert [line.split("\t")[0] for line in skipped] == ["ids.lst line 2", "ids.lst line 3", "ids.lst line 4"]
+    assert "the label 25130987 would become another number: records have float32 labels" in skipped[1]
+
+
 def test_everything_skipped_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.lst").write_text("0\t1\tnone.jpg\n")
     assert run(tmp_path / "in.lst", tmp_path / "out") == 1
@@ -532,6 +545,7 @@ def test_arrays(tmp_path: Path) -> None:
         (np.zeros((0, 4, 4), np.uint8), [], "no pixels"),
         (np.zeros((2, 4, 4), np.uint8), [0, 1, 2], r"must be \(2,\)"),
         (np.zeros((2, 4, 4), np.uint8), [0, np.nan], "finite"),
+        (np.zeros((2, 4, 4), np.uint8), [2**24, 2**24 + 1], "label 16777217 would become another number"),
     ],
 )
 def test_wrong_arrays(tmp_path: Path, images: np.ndarray, labels: list[float], message: str) -> None:

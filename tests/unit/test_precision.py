@@ -11,7 +11,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import gluon
+from mxnet import autograd, gluon
 
 from raymx.checkpoint.masters import with_masters
 from raymx.errors import TrainingError
@@ -127,6 +127,26 @@ def test_a_scale_changes_no_update_and_a_skipped_step_changes_nothing(dynamic: b
     assert np.abs(expected - 1).max() > 0.1
     assert scale.skipped == 2
     assert scale.value == (FIRST / 4 if dynamic else 128)
+
+
+@pytest.mark.parametrize("on_store", [True, False])
+def test_a_layer_that_a_step_leaves_out_is_not_moved_by_an_old_gradient(on_store: bool) -> None:
+    """A branch that is drawn, or an auxiliary head that is dropped: backward leaves its gradient as it was."""
+    used, left_out = (gluon.nn.Dense(1, in_units=1, use_bias=False) for _ in range(2))
+    for layer in (used, left_out):
+        layer.initialize(mx.init.One())
+    trainer = Trainer(
+        {"used": used.weight, "left_out": left_out.weight},
+        mx.kv.create("local"),
+        OptimizerSpec("sgd", {}, rescale_grad=1, schedule=Schedule(peak=0.25)),
+        StoreSettings(distributed=False, update_on_kvstore=on_store),
+    )
+    for step in range(3):
+        with autograd.record():
+            losses = used(mx.nd.ones((1, 1))) + (left_out(mx.nd.ones((1, 1))) if step == 0 else 0)
+        losses.backward()
+        trainer.step()
+    assert [layer.weight.data().asscalar() for layer in (used, left_out)] == [0.25, 0.75]
 
 
 def test_groupadagrad_names_the_weights_that_it_cannot_take() -> None:

@@ -75,6 +75,12 @@ DYNAMIC = {"precision__loss_scale": "dynamic"}
         ({"kvstore__type": "device", "resources__workers": {"min": 1, "max": 2}}, "kvstore.type", "inside one process"),
         (ELASTIC | {"training__global_batch_size": 7}, "training.global_batch_size", "shared by 8 workers"),
         (GROWING | {"training__global_batch_size": 1}, "training.global_batch_size", "shared by 2 workers"),
+        ({"data__mean": 0.485, "data__std": 0.229}, "data.std", "pixels are 0 to 255, and this is of pixels of 0 to 1"),
+        (
+            {"data__image_shape": [3, 8, 8], "data__mean": [0.4, 0.4, 0.4], "data__std": [0.2, 0.2, 0.2]},
+            "data.std",
+            "numbers in the hundreds",
+        ),
         ({"training__decay": "step"}, "training.decay.epochs", "step decay needs the epochs"),
         ({"training__decay": {"type": "cosine", "final_lr": 1.0}}, "training.decay.final_lr", "above training.base_lr"),
         ({"data__transform": "a:b", "data__augment": {"rand_mirror": True}}, "data.augment", "takes the place of all"),
@@ -120,6 +126,9 @@ def test_refused(overrides: dict[str, Any], key: str, reason: str) -> None:
         ASYNC | {"precision__loss_scale": 64, "precision__wire_dtype": "float16"},
         DIST | {"training__optimizer": "rmsprop", "precision__dtype": "float64"},  # the servers have float32
         {"training__optimizer": "dcasgd"},
+        {"data__mean": 0, "data__std": 1},
+        {"data__mean": 20, "data__std": 0.5},
+        {"data__mean": 0.5, "data__std": 0.5, "data__transform": "a:b"},
         {"training__optimizer": "groupadagrad"},
         DIST | {"training__optimizer": "groupadagrad", "kvstore__update_on_kvstore": False},
         {"resources__cpu_devices_per_worker": 2},

@@ -14,6 +14,7 @@ pytest.importorskip("ray.tune")
 from ray.tune.search import Searcher
 
 from raymx.experiment.without_effect import effective
+from raymx.sweep.axis import axes_of
 from raymx.sweep.listener import Listener, listen
 from raymx.sweep.plan import Cell
 from raymx.sweep.search import Checked
@@ -72,6 +73,24 @@ def test_a_point_that_was_suggested_before_is_not_trained_again(heard: Heard) ->
     assert library.told == {"a": 0.5, "c": 0.5, "c-1": 0.5}  # of both it knows what came of the first
 
 
+def test_what_a_library_makes_of_a_range_is_kept_within_it(heard: Heard) -> None:
+    """A rounding of its own may lie a little beyond, and four figures of 0.99997 would be 1."""
+    axes = axes_of({"rate": {"uniform": [0.9, 0.99999]}})
+    search = checked(Library([0.99997, 1.0000001, 0.95123456]), axes=axes)
+    assert [rate_of(search.suggest(str(number))) for number in range(3)] == [0.99997, 0.99999, 0.9512]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_trial_that_ended_with_nan_is_told_as_a_failed_one(heard: Heard, value: float) -> None:
+    library = Library([0.1, 0.1])
+    search = checked(library)
+    search.suggest("a")
+    search.on_trial_result("a", {"accuracy": value})
+    search.on_trial_complete("a", {"accuracy": value})
+    search.suggest("b")  # the same point
+    assert library.told == {"a": None, "b": None}
+
+
 def test_of_a_point_whose_trial_goes_on_the_library_is_told_later(heard: Heard) -> None:
     library = Library([1, 1, 2])
     search = checked(library)
@@ -84,7 +103,8 @@ def test_of_a_point_whose_trial_goes_on_the_library_is_told_later(heard: Heard) 
 
 def test_points_that_train_the_same_are_one(heard: Heard) -> None:
     library = Library([0.50001, 0.5, 1])
-    search = checked(library, key=lambda point: str(round(float(point["rate"]), 3)))
+    axes = axes_of({"rate": {"uniform": [0.1, 1]}})
+    search = checked(library, key=lambda point: str(round(float(point["rate"]), 3)), axes=axes)
     assert [rate_of(search.suggest(name)) for name in ("a", "b")] == [0.5, 1]
 
 

@@ -127,6 +127,7 @@ def test_labels_that_a_loss_cannot_take_are_told_in_one_line(loss: str) -> None:
 # ---- in raymx's own loop ----
 
 OWN = """
+import mxnet as mx
 from mxnet import gluon, autograd
 
 class Two(gluon.HybridBlock):
@@ -150,6 +151,38 @@ def sigmoid(classes, layer):
     if not layer:
         net.add(gluon.nn.HybridLambda("sigmoid"))
     return net
+def softmax(classes, how):
+    class Softmax(gluon.HybridBlock if how == "graph" else gluon.Block):
+        def __init__(self):
+            super().__init__()
+            self.dense = gluon.nn.Dense(classes)
+        def hybrid_forward(self, F, x): return F.softmax(self.dense(x)).reshape((0, -1))
+        if how != "graph":
+            def forward(self, x): return mx.nd.softmax(self.dense(x))
+    return Softmax()
+def symbol(classes, last):
+    data = mx.sym.Variable("data")
+    scores = mx.sym.FullyConnected(data, num_hidden=classes, no_bias=True, name="scores")
+    net = gluon.SymbolBlock(getattr(mx.sym, last)(scores, name="last"), data)
+    net.initialize(mx.init.Uniform(0.1))
+    return net
+def scale(classes):
+    class Scale(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.dense, self.scale = gluon.nn.Dense(classes), self.params.get("scale", shape=(1,))
+        def hybrid_forward(self, F, x, scale): return F.broadcast_mul(self.dense(x), F.exp(scale))
+    return Scale()
+class Centres(gluon.loss.Loss):
+    def __init__(self, trained=True):
+        super().__init__(None, 0)
+        with self.name_scope():
+            self.centres = self.params.get("centres", shape=(10, 10), grad_req="write" if trained else "null")
+        self.initialize(mx.init.Xavier())
+    def hybrid_forward(self, F, outputs, labels, centres):
+        return F.mean(F.square(outputs - F.Embedding(F.squeeze(labels), centres, 10, 10)), axis=1)
+centres, fixed = Centres(), Centres(trained=False)
 def column(outputs, labels): return gluon.loss.SoftmaxCrossEntropyLoss()(outputs, labels).reshape((-1, 1))
 def wide(outputs, labels): return (outputs.argmax(axis=1) == labels).reshape((-1, 1))
 """
@@ -188,6 +221,58 @@ def test_the_first_batch_is_looked_at(
     with pytest.raises(TrainingError, match=said) as refused:
         InProcess(monkeypatch, experiment["path"], overrides, loop.train)
     assert "\n" not in str(refused.value)
+
+
+def refused(experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch, net: str, **model: object) -> str:
+    overrides = {"model.net": f"shape_objects:{net}", **{f"model.{key}": value for key, value in model.items()}}
+    with pytest.raises(TrainingError) as error:
+        InProcess(monkeypatch, experiment["path"], overrides, loop.train)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("how", ["graph", "imperative"])
+def test_a_net_that_ends_in_a_softmax_is_refused_under_a_loss_that_has_one(
+    monkeypatch: pytest.MonkeyPatch, experiment: dict[str, Any], how: str
+) -> None:
+    said = refused(experiment, monkeypatch, "softmax", options={"how": how})
+    assert said.startswith("model.net shape_objects:softmax gives probabilities")
+    made = make_experiment(
+        model__net="shape_objects:softmax", model__options={"how": how}, data__image_shape=[1, 8, 8]
+    ).model_copy(update={"directory": str(Path(experiment["path"]).parent)})
+    nets.build_net(made, [mx.cpu()], is_trained=True)  # one of a run of before can still be looked at
+
+
+@pytest.mark.parametrize("loss", ["centres", "Centres"])
+def test_a_loss_with_weights_of_its_own_is_refused(
+    monkeypatch: pytest.MonkeyPatch, experiment: dict[str, Any], loss: str
+) -> None:
+    said = refused(experiment, monkeypatch, "mlp", loss=f"shape_objects:{loss}")
+    assert said.startswith(f"model.loss shape_objects:{loss} has a parameter ")
+    assert "_centres, which would be neither trained nor saved" in said
+
+
+def test_a_loss_with_weights_that_never_change_is_fine(
+    monkeypatch: pytest.MonkeyPatch, experiment: dict[str, Any]
+) -> None:
+    InProcess(monkeypatch, experiment["path"], {"model.loss": "shape_objects:fixed"}, loop.train)
+
+
+@pytest.mark.parametrize("last", ["SoftmaxOutput", "LogisticRegressionOutput", "MakeLoss", "BlockGrad"])
+def test_a_net_whose_last_operator_takes_no_gradient_is_refused(
+    monkeypatch: pytest.MonkeyPatch, experiment: dict[str, Any], last: str
+) -> None:
+    said = refused(experiment, monkeypatch, "symbol", options={"last": last}, initializer="none")
+    assert said.startswith(f"model.net shape_objects:symbol ends in {last}, which takes no gradient from model.loss")
+
+
+def test_a_parameter_that_an_initializer_cannot_make_is_named(
+    monkeypatch: pytest.MonkeyPatch, experiment: dict[str, Any]
+) -> None:
+    said = refused(experiment, monkeypatch, "scale")
+    assert said.startswith("model.initializer xavier cannot make a parameter of model.net shape_objects:scale (")
+    assert "scale" in said.partition("(")[2]
+    assert 'init="zeros"' in said
 
 
 def test_several_outputs_are_a_loops_of_ones_own(monkeypatch: pytest.MonkeyPatch, experiment: dict[str, Any]) -> None:

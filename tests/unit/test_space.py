@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from factories import make_experiment
 
 from raymx.errors import ExperimentError
 from raymx.experiment.loading import ExperimentConfig
-from raymx.sweep.axis import in_words, label
+from raymx.sweep.axis import axes_of, in_words, label, short
 from raymx.sweep.space import Space, experiment_of, run_id_of, trial_config
 
 TWO_BIT = {"type": "2bit", "threshold": 0.5}
@@ -69,6 +70,31 @@ def test_ranges(axis: dict[str, Any], low: float, high: float, kind: type) -> No
     assert all(isinstance(value, kind) and low <= value <= high for value in values)
     below = sum(value < (low * high) ** 0.5 for value in values)
     assert (below > 15) == ("loguniform" in axis)
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        ("uniform", 0.9, 0.99999),
+        ("uniform", 0.99991, 0.99999),
+        ("loguniform", 0.000123456, 0.000123789),
+        ("uniform", 12345.6, 12345.9),
+        ("uniform", 0.0, 1.0),
+    ],
+)
+def test_what_is_drawn_lies_in_its_range_and_fills_it(kind: str, low: float, high: float) -> None:
+    """Four figures of 0.99997 would be 1, which is no momentum, and all of a narrow range would be one value."""
+    (axis,) = axes_of({"training.optimizer.beta2": {kind: [low, high]}})
+    numbers = random.Random(1)
+    drawn = [float(axis.draw(numbers)) for _ in range(200)]
+    assert all(low <= value <= high for value in drawn)
+    assert len(set(drawn)) > 100
+    assert [axis.bounded(end) for end in (low - 1, low, high, high + 1)] == [low, low, high, high]
+
+
+def test_four_figures_are_enough_for_a_wide_range() -> None:
+    assert [short(number, 1e-5, 1e-1) for number in (1.23456e-5, 0.0123456)] == [1.235e-5, 0.01235]
+    assert short(0.04999999, 0, 0.1) == 0.05
 
 
 def test_whole_numbers() -> None:

@@ -37,6 +37,16 @@ CASES = [
 STATELESS = [("sgd", {}), ("sgld", {}), ("lars", {})]
 
 
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_an_optimizer_is_made_without_a_word(
+    name: str, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MXNet prints that an optimizer's own rate replaces the schedule's, which would be false here."""
+    updater = Updater(OptimizerSpec(name, options, rescale_grad=0.5, schedule=Schedule(peak=0.125)))
+    assert updater.learning_rate == 0.125
+    assert capsys.readouterr().out == ""
+
+
 class Run:
     """Two weights and an updater. Gradients and random numbers of a step are always the same."""
 

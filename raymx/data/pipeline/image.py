@@ -28,14 +28,14 @@ Image = bytes | memoryview
 Exif = Literal["ignore", "apply"]
 
 _JPEG_START = b"\xff\xd8\xff"
+_TIFF_STARTS = (b"II*\0", b"MM\0*")
 _KINDS = (
     (_JPEG_START, "jpeg"),
     (b"\x89PNG", "png"),
     (b"BM", "bmp"),
     (b"GIF8", "gif"),
     (b"RIFF", "webp"),
-    (b"II*\0", "tiff"),
-    (b"MM\0*", "tiff"),
+    *((start, "tiff") for start in _TIFF_STARTS),
 )
 _LONGEST = 32766  # pixels of a side that OpenCV can rotate
 
@@ -242,9 +242,22 @@ def _decode_any(image: Image, channels: int, where: str, exif: Exif) -> NDArray[
     return picture if channels == 1 else np.asarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB))
 
 
+def require_bits(image: Image, where: str) -> None:
+    """Raise DataError for a TIFF file of other pixels than 8 or 16 bits a channel, of which OpenCV makes anything."""
+    if bytes(image[:4]) not in _TIFF_STARTS:
+        return
+    picture = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_UNCHANGED)
+    if picture is not None and picture.dtype not in (np.uint8, np.uint16):
+        raise DataError(
+            f"{where}: the image has {picture.dtype} pixels, and 8 or 16 bits a channel are allowed: scale them to "
+            "0 to 255, and store them as PNG"
+        )
+
+
 def _imdecode(image: Image, flags: int, where: str) -> NDArray[np.uint8]:
     """OpenCV gives nothing for a file that is cut short (tried with JPEG, progressive JPEG and PNG)."""
     try:
+        require_bits(image, where)
         picture = cv2.imdecode(np.frombuffer(image, np.uint8), flags)
     except cv2.error as error:
         raise DataError(f"{where}: the image cannot be decoded ({error.err})") from None

@@ -13,7 +13,7 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from raymx.data.pipeline.image import probe
+from raymx.data.pipeline.image import probe, require_bits
 from raymx.errors import DataError, ExperimentError
 
 QUALITY = {".jpg": (1, 100, 95), ".png": (0, 9, 3)}  # lowest, highest, default; for PNG it is the compression
@@ -92,6 +92,7 @@ def _read(path: str) -> bytes:
 
 def _decode(data: bytes, options: Images) -> Pixels:
     """Pixels, turned upright as EXIF says. "unchanged" keeps gray gray, and alpha where the new file can hold it."""
+    require_bits(data, "the file")
     buffer = np.frombuffer(data, np.uint8)
     pixels = None
     if options.color == "unchanged" and options.encoding == ".png":

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from raymx.errors import DataError, ExperimentError
-from raymx.experiment.label_rules import MAX_LABEL
+from raymx.experiment.label_rules import float32_problem
 from raymx.storage import HEAD_BYTES, placeholder_of
 from raymx.text.words import some
 
@@ -238,8 +238,8 @@ def _label(text: str) -> float:
         label = float(text)
     except ValueError:
         raise ValueError(f"the label {text} is not a number") from None
-    if not abs(label) <= MAX_LABEL:  # so that nan fails too
-        raise ValueError(f"the label {text} is not a finite float32 number")
+    if problem := float32_problem(label):
+        raise ValueError(problem)
     return label
 
 

@@ -34,7 +34,7 @@ from raymx.data.tools import listing as listings
 from raymx.data.tools.encoding import Images, Result, encode_file, encoded
 from raymx.data.tools.listing import Entry, Listing, Skipped, Split
 from raymx.errors import DataError
-from raymx.experiment.label_rules import MAX_LABEL
+from raymx.experiment.label_rules import float32_problem
 
 _NOTES = (".classes.txt", ".skipped.txt")
 FILES = {
@@ -147,8 +147,8 @@ def _check_arrays(images: NDArray[np.uint8], labels: NDArray[np.float64]) -> Non
             f"labels have the shape {labels.shape}; for these images it must be ({len(images)},) or "
             f"({len(images)}, width)"
         )
-    if not (np.abs(labels) <= MAX_LABEL).all():
-        raise DataError("labels are not all finite float32 numbers; correct them")
+    if wrong := next(filter(None, map(float32_problem, labels.ravel().tolist())), None):
+        raise DataError(f"labels: {wrong}")
 
 
 def _in_header(labels: Sequence[float]) -> float | Sequence[float]:
