@@ -39,6 +39,8 @@ def causes(rows: Sequence[Mapping[str, Any]], *, halves_bytes: bool, server_cpus
         return []
     worth = dict(step_text.worth_of(step, halves_bytes=halves_bytes))
     found = [Cause(step.fractions[part], _seen(part, step, rows, server_cpus), text) for part, text in worth.items()]
+    if step_text.is_host_bound(step):
+        found.append(Cause(step.host_bound, f"in {words.part(step.host_bound)} of a step {step_text.HOST_BOUND}"))
     return sorted([*found, *_lines(rows)], key=lambda cause: -cause.share)
 
 

@@ -114,6 +114,13 @@ OWN = (
         brief=False,
     ),
     Column(
+        "host_bound_fraction",
+        "part, 0 to 1",
+        "Of the part of computing: in steps whose operators were computed as fast as Python queued them.",
+        "two steps or more in a row",
+        brief=False,
+    ),
+    Column(
         "straggler",
         "rank",
         "The worker whose gradients come last in most steps.",

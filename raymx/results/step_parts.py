@@ -39,10 +39,12 @@ def columns_of(told: Sequence[Mapping[str, Any]], *, in_step: bool) -> dict[str,
     if in_step and len(told) > 1:
         waits, last = stragglers([one["backward"] for one in told])
     workers = [_with_straggler(one, wait) for one, wait in zip(told, waits, strict=True)]
-    by_compute = sorted(workers, key=lambda seconds: seconds["compute"] / max(sum(seconds.values()), 1e-12))
-    middle = by_compute[(len(workers) - 1) // 2]
+    shares = [seconds["compute"] / max(sum(seconds.values()), 1e-12) for seconds in workers]
+    rank = sorted(range(len(workers)), key=lambda rank: shares[rank])[(len(workers) - 1) // 2]
+    middle = workers[rank]
     whole = sum(middle.values()) or 1.0
     found: dict[str, Any] = {COLUMNS[part]: middle[part] / whole for part in PARTS}
+    found["host_bound_fraction"] = told[rank]["host_bound"] / told[rank]["steps"] / whole
     if last is None:
         return found
     return {**found, "straggler": last, "straggler_cause": _cause(workers[last], middle)}

@@ -24,6 +24,7 @@ class StepTime:
     fractions: Mapping[str, float]
     straggler: int | None = None  # the worker that the others wait for
     straggler_cause: str = ""  # "data", "compute", "loop"
+    host_bound: float = 0.0  # the part of the step, within computing, that Python takes to queue it
 
     @property
     def largest_wait(self) -> str:
@@ -42,7 +43,9 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> StepTime | None:
     last = Counter((row["straggler"], row["straggler_cause"]) for row in told if _number(row.get("straggler")))
     rank, cause = last.most_common(1)[0][0] if last else (None, "")
     fractions = {part: seconds / whole for part, seconds in middle.items()}
-    return StepTime(step_s, fractions, None if rank is None else int(rank), cause if isinstance(cause, str) else "")
+    host_bound = steady([float(row.get("host_bound_fraction") or 0.0) for row in told])
+    named = cause if isinstance(cause, str) else ""
+    return StepTime(step_s, fractions, None if rank is None else int(rank), named, host_bound)
 
 
 def _number(value: Any) -> bool:
@@ -102,7 +105,19 @@ def speedup_without(fraction: float) -> float:
 
 def advice(step: StepTime, *, halves_bytes: bool) -> list[str]:
     """What each part that counts is worth, the largest first. ``halves_bytes``: float16 on the wire can be had."""
-    return [text for _, text in worth_of(step, halves_bytes=halves_bytes)]
+    texts = [text for _, text in worth_of(step, halves_bytes=halves_bytes)]
+    return [*texts, HOST_BOUND] if is_host_bound(step) else texts
+
+
+HOST_BOUND = (
+    "it computes no faster than Python queues its operators: hybridize the net (model.hybridize), or take larger "
+    "layers or batches"
+)
+
+
+def is_host_bound(step: StepTime) -> bool:
+    """Whether most of the computing is as long as queueing it takes."""
+    return step.host_bound > max(step.fractions["compute"] / 2, DEAD_BAND)
 
 
 def worth_of(step: StepTime, *, halves_bytes: bool) -> list[tuple[str, str]]:

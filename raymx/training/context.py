@@ -298,6 +298,7 @@ def _parts(parts: Parts) -> dict[str, Any]:
     return {
         "steps": parts.steps,
         "seconds": parts.seconds,
+        "host_bound": parts.host_bound,
         "backward": {number: at + offset for number, at in parts.backward.items()},
     }
 

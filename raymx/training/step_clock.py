@@ -27,6 +27,7 @@ class _Step:
     asked: float | None = None
     got: float | None = None
     held: tuple[tuple[float, float], ...] = ()
+    dispatched: float | None = None
     forward: int = 0
     backward: int = 0
     first: int = 0
@@ -69,6 +70,7 @@ class StepClock:
     def gradients(self, gradients: Sequence[Any]) -> None:
         """All gradients of the step, queued."""
         if self._is_measured:
+            self._step.dispatched = time.perf_counter()
             self._step.backward = mark(gradients)
 
     def weights(self, weights: Sequence[Any]) -> None:
@@ -107,5 +109,15 @@ def _moments(steps: Sequence[_Step]) -> Iterator[Moments]:
         if step.number != before.number + 1 or first is None or every is None or backward is None or following is None:
             continue
         yield Moments(
-            step.number, first, every, step.queued, at["forward"], backward, following, step.asked, step.got, step.held
+            number=step.number,
+            before=first,
+            all_before=every,
+            queued=step.queued,
+            forward=at["forward"],
+            backward=backward,
+            first=following,
+            asked=step.asked,
+            got=step.got,
+            dispatched=step.dispatched,
+            held=step.held,
         )

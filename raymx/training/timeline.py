@@ -14,7 +14,8 @@ From the ``first`` of the step before to that of this one, a moment belongs to o
 
 - until the step was queued the engine had nothing to compute: *data*, while the loop waited for its batch,
   *checkpoint*, while it was held for one, or *loop*, while it did something else;
-- until ``backward`` it computed: *compute*;
+- until ``backward`` it computed: *compute*. Where it was done almost as soon as the last operator was queued, it could
+  not have been faster: it was ``host_bound``, since Python queues many small operators no faster;
 - until ``first`` it waited for gradients and weights: *communication*. So did a forward pass that took longer than one
   for which all weights were there before: in a run with servers weights come one by one while it computes. Where there
   are no servers, it is the update, which is computed: *compute*.
@@ -28,6 +29,7 @@ from statistics import median
 
 COMPUTE, COMMUNICATION, DATA, CHECKPOINT, LOOP = "compute", "communication", "data", "checkpoint", "loop"
 PARTS = (COMPUTE, COMMUNICATION, DATA, CHECKPOINT, LOOP)
+HOST_BOUND = 0.1  # of its computing: what the engine has left to do, at most, when such a step was queued
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,19 @@ class Moments:
     first: float
     asked: float | None = None
     got: float | None = None
+    dispatched: float | None = None  # when the loop had queued it, up to the gradients
     held: tuple[tuple[float, float], ...] = ()  # from when to when the loop was held for a checkpoint
 
     @property
     def begins(self) -> float:
         """When the engine could begin with it."""
         return max(self.queued, self.before)
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Whether the engine was done with it right when the loop had queued it."""
+        rest = self.backward - (self.dispatched if self.dispatched is not None else self.begins)
+        return rest < HOST_BOUND * (self.backward - self.begins)
 
     @property
     def had_all_weights(self) -> bool:
@@ -63,6 +72,7 @@ class Parts:
     steps: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     backward: dict[int, float] = field(default_factory=dict)
+    host_bound: float = 0.0  # of the seconds of computing
 
 
 def parts_of(steps: Sequence[Moments], *, distributed: bool, forward_s: float | None = None) -> Parts:
@@ -72,6 +82,7 @@ def parts_of(steps: Sequence[Moments], *, distributed: bool, forward_s: float | 
         for part, seconds in _of_step(step, distributed, forward_s).items():
             found.seconds[part] += seconds
         found.backward[step.number] = step.backward
+        found.host_bound += step.backward - step.begins if step.is_host_bound else 0.0
     return found
 
 

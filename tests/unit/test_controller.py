@@ -31,7 +31,7 @@ REPORT = {
     "bytes": (0, 0),
     "usage": {"cpus": 1.0, "rss_peak_mib": 200.0},
     "host_waits": [],
-    "parts": {"steps": 0, "seconds": {}, "backward": {}},
+    "parts": {"steps": 0, "seconds": {}, "backward": {}, "host_bound": 0.0},
     "meter": {"steps": 3, "samples": 30, "train_s": 1.0, "first_step_s": 0.1},
 }
 SNAPSHOT = {

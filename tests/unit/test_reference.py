@@ -85,7 +85,12 @@ def test_every_flag_has_a_help_text(parser: argparse.ArgumentParser) -> None:
 def report(scaling: dict[str, float]) -> dict[str, object]:
     """What one worker's loop reports."""
     meter = {"steps": 4, "samples": 8, "train_s": 2.0, "first_step_s": 1.0}
-    parts = {"steps": 2, "seconds": {"compute": 1.0, "communication": 0.5}, "backward": {1: 5.0, 2: 6.0}}
+    parts = {
+        "steps": 2,
+        "seconds": {"compute": 1.0, "communication": 0.5},
+        "host_bound": 0.0,
+        "backward": {1: 5.0, 2: 6.0},
+    }
     usage = {"usage": {"cpus": 1.0, "rss_peak_mib": 200.0}, "host_waits": []}
     return {"epoch": 1, "meter": meter, "parts": parts, **usage, "bytes": (3, 4), "bad_records": 0, "scaling": scaling}
 

@@ -106,6 +106,23 @@ def test_a_loop_that_waits_holds_the_engine() -> None:
     assert found[DATA] == pytest.approx(0.0, abs=0.05)
 
 
+def test_operators_that_are_computed_as_they_are_queued_are_bound_by_the_host() -> None:
+    loop = Loop(distributed=False)
+    for _ in range(STEPS):
+        loop.clock.queued()
+        for _ in range(20):
+            compute(0.0001, loop.weights, [loop.loss])
+            time.sleep(0.001)
+        loop.clock.losses(loop.loss)
+        compute(0.0001, [loop.loss], loop.grads)
+        loop.clock.gradients(loop.grads)
+        compute(0.0001, loop.grads, loop.weights)
+        loop.clock.weights(loop.weights)
+    mx.nd.waitall()
+    parts = loop.clock.take()
+    assert parts.host_bound > 0.8 * parts.seconds[COMPUTE]
+
+
 def test_of_short_steps_one_in_several_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_clock, "EVERY_S", 0.35)
     loop = Loop(distributed=False)

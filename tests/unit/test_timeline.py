@@ -61,6 +61,11 @@ def test_without_servers_the_update_is_computing() -> None:
     assert parts_of([step()], distributed=False, forward_s=1.0).seconds == pytest.approx({**NOTHING, COMPUTE: 7.0})
 
 
+@pytest.mark.parametrize(("dispatched", "host_bound"), [(14.6, 5.0), (14.4, 0.0), (9.1, 0.0), (None, 0.0)])
+def test_a_step_that_is_done_when_it_is_queued_is_bound_by_the_host(dispatched: float, host_bound: float) -> None:
+    assert parts_of([step(dispatched=dispatched)], distributed=False).host_bound == host_bound
+
+
 def test_a_free_forward_pass_is_one_for_which_all_weights_were_there() -> None:
     steps = [step(), step(queued=11.0, forward=12.2), step(queued=11.0, forward=12.4), step(queued=11.0, forward=12.3)]
     assert free_forward_s(steps) == pytest.approx(1.3)
@@ -69,13 +74,15 @@ def test_a_free_forward_pass_is_one_for_which_all_weights_were_there() -> None:
 
 def told(compute: float, communication: float, backward: dict[int, float], **more: float) -> dict[str, Any]:
     """Of two steps."""
-    return {"steps": 2, "seconds": {"compute": compute, "communication": communication, **more}, "backward": backward}
+    seconds = {"compute": compute, "communication": communication, **more}
+    return {"steps": 2, "seconds": seconds, "backward": backward, "host_bound": 0.0}
 
 
 class TestWorkers:
     def test_one_alone(self) -> None:
         found = columns_of([told(6.0, 0.0, {}, data=2.0)], in_step=True)
-        assert found == pytest.approx(dict(zip(COLUMNS.values(), (0.75, 0.0, 0.25, 0.0, 0.0, 0.0), strict=True)))
+        parts = dict(zip(COLUMNS.values(), (0.75, 0.0, 0.25, 0.0, 0.0, 0.0), strict=True))
+        assert found == pytest.approx({**parts, "host_bound_fraction": 0.0})
 
     def test_the_one_that_comes_last_is_known_by_when_its_gradients_are_there(self) -> None:
         """Its own steps look as if nothing was wrong: the others wait."""
@@ -145,6 +152,14 @@ class TestWords:
         step = of_rows([row(1.0, 0.0, 0.0), row(0.5, 0.0, 0.0, **named), row(0.5, 0.0, 0.0, **named)])
         assert step is not None
         assert (step.straggler, step.straggler_cause) == (1, "data")
+
+    def test_what_python_queues_no_faster_is_said(self) -> None:
+        step = of_rows([row(0.8, 0.1, 0.1, host_bound_fraction=0.7)])
+        assert step is not None
+        assert "hybridize the net" in advice(step, halves_bytes=False)[-1]
+        few = of_rows([row(0.8, 0.1, 0.1, host_bound_fraction=0.3)])
+        assert few is not None
+        assert not any("hybridize" in text for text in advice(few, halves_bytes=False))
 
     def test_what_each_part_is_worth(self) -> None:
         step = StepTime(0.1, dict(zip(COLUMNS, (0.4, 0.2, 0.1, 0.26, 0.0, 0.04), strict=True)), 2, "data")

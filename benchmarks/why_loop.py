@@ -1,0 +1,83 @@
+"""The loop, the transform and the optimizer of why.py: steps whose time is known, and what makes them longer.
+
+Computing is an operator of MXNet's engine that waits and holds no core, so that two workers and a server have room on
+two cores; gradients and weights are of real size, and really travel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import mxnet as mx
+from mxnet.base import _LIB, check_call
+
+SIZE = 200_000  # numbers of each of the parameters
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+def _wait(_: Any, microseconds: int) -> None:
+    time.sleep((microseconds or 0) / 1e6)
+
+
+def compute(seconds: float, reads: Sequence[Any], writes: Sequence[Any]) -> None:
+    """Queue an operator that takes so long."""
+
+    def handles(arrays: Sequence[Any]) -> Any:
+        return (ctypes.c_void_p * len(arrays))(*(array.handle for array in arrays))
+
+    cpu = (ctypes.c_int * 2)(1, 0)
+    delay = ctypes.c_void_p(int(seconds * 1e6))
+    sizes = len(reads), len(writes)
+    check_call(
+        _LIB.MXEnginePushSyncND(
+            _wait, delay, None, ctypes.byref(cpu), handles(reads), sizes[0], handles(writes), sizes[1], None, 0, b"wait"
+        )
+    )
+
+
+class Net(mx.gluon.Block):
+    """Parameters that nothing but `train` looks at."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        for number in range(count):
+            setattr(self, f"weight{number}", self.params.get(f"weight{number}", shape=(SIZE,), init="zeros"))
+
+
+def train(ctx: Any) -> None:
+    """Steps of ``options.step_s``, two fifths of it forward; more by what ``options`` say."""
+    options = ctx.experiment.model.options
+    net = Net(2)
+    net.initialize(ctx=ctx.devices)
+    trainer = ctx.trainer(net)
+    slow = options.get("slow_worker_s", 0.0) if ctx.rank == 1 else 0.0
+    loss = mx.nd.zeros((1,))
+    params = list(net.collect_params().values())
+    for epoch in ctx.epochs():
+        for _ in ctx.train_batches(epoch):
+            if "loop_s" in options:
+                mx.nd.waitall()
+                time.sleep(options["loop_s"])
+            compute(0.4 * options["step_s"], [param.data() for param in params], [loss])
+            compute(0.6 * options["step_s"] + slow, [loss], [param.grad() for param in params])
+            trainer.step()
+            ctx.show(loss)
+            ctx.report()
+        ctx.report({"train_loss": 1.0})
+
+
+def slow_transform(image: Any, label: Any, rng: Any) -> Any:
+    """Reading a record takes 6.5 ms."""
+    time.sleep(0.0065)
+    return image, label
+
+
+class SlowSGD(mx.optimizer.SGD):
+    """Each update of a weight takes 15 ms of the server's thread."""
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        time.sleep(0.015 * (len(index) if isinstance(index, (list, tuple)) else 1))
+        super().update(index, weight, grad, state)
