@@ -61,7 +61,8 @@ def train(ctx: Any) -> None:
             if "loop_s" in options:
                 mx.nd.waitall()
                 time.sleep(options["loop_s"])
-            compute(0.4 * options["step_s"], [param.data() for param in params], [loss])
+            with mx.autograd.record():
+                compute(0.4 * options["step_s"], [param.data() for param in params], [loss])
             compute(0.6 * options["step_s"] + slow, [loss], [param.grad() for param in params])
             trainer.step()
             ctx.show(loss)
@@ -70,14 +71,14 @@ def train(ctx: Any) -> None:
 
 
 def slow_transform(image: Any, label: Any, rng: Any) -> Any:
-    """Reading a record takes 6.5 ms."""
-    time.sleep(0.0065)
+    """Reading a record takes 10 ms."""
+    time.sleep(0.01)
     return image, label
 
 
 class SlowSGD(mx.optimizer.SGD):
-    """Each update of a weight takes 15 ms of the server's thread."""
+    """Each update of a weight takes 30 ms of the server's thread."""
 
-    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        time.sleep(0.015 * (len(index) if isinstance(index, (list, tuple)) else 1))
-        super().update(index, weight, grad, state)
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        time.sleep(0.03 * (len(index) if isinstance(index, (list, tuple)) else 1))
+        super().update_multi_precision(index, weight, grad, state)

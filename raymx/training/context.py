@@ -82,7 +82,7 @@ class WorkerContext:
             lambda: self._trainer.loss_scale if self._trainer else 1.0,
         )
         self._snapshots = Snapshots(membership, self._position, saved, self.asynchronous)
-        self.host_waits = HostWaits(lambda: self._batches.meter.runs)
+        self.host_waits = HostWaits(lambda: self._batches.meter.runs, self._batches.clock.begins)
         self._usage = Usage()
         self.channel = Channel(self._snapshots.commands)
         self.progress = self._batches.progress

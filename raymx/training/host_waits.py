@@ -1,4 +1,4 @@
-"""Which lines of the user's code hold a loop: calls that wait until MXNet's engine has computed something."""
+"""What a loop does between its steps: when it begins a forward pass, and which of its lines wait for MXNet's engine."""
 
 from __future__ import annotations
 
@@ -24,19 +24,32 @@ class HostWaits:
     raymx's own waits are not counted: they leave the engine a step to go on with. A call costs a microsecond more.
     """
 
-    def __init__(self, counts: Callable[[], bool]) -> None:
-        """``counts``: whether a wait now is one of training, and not of validation."""
-        self._thread, self._counts = 0, counts
+    def __init__(self, counts: Callable[[], bool], begins: Callable[[], None] = lambda: None) -> None:
+        """``counts``: whether a wait now is one of training, and not of validation. ``begins`` is called with each
+        ``autograd.record()``.
+        """
+        self._thread, self._counts, self._begins = 0, counts, begins
         self._lines: dict[tuple[str, int, str], list[float]] = {}  # -> seconds, calls
         self._patched: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> HostWaits:
         self._thread = threading.get_ident()
         for owner, name in ((mx.nd.NDArray, "asnumpy"), (mx.nd.NDArray, "wait_to_read"), (mx.nd, "waitall")):
-            original = getattr(owner, name)
-            self._patched.append((owner, name, original))
-            setattr(owner, name, self._timed(original, name))
+            self._patch(owner, name, self._timed(getattr(owner, name), name))
+        self._patch(mx.autograd, "record", self._told(mx.autograd.record))
         return self
+
+    def _patch(self, owner: Any, name: str, by: Any) -> None:
+        self._patched.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, by)
+
+    def _told(self, record: Callable[..., Any]) -> Callable[..., Any]:
+        def told(*arguments: Any, **named: Any) -> Any:
+            if threading.get_ident() == self._thread:
+                self._begins()
+            return record(*arguments, **named)
+
+        return told
 
     def __exit__(self, *_: object) -> None:
         while self._patched:

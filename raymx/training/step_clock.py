@@ -24,6 +24,7 @@ class _Step:
 
     number: int
     queued: float = 0.0
+    has_begun: bool = False
     asked: float | None = None
     got: float | None = None
     held: tuple[tuple[float, float], ...] = ()
@@ -55,8 +56,13 @@ class StepClock:
             self._step.asked, self._step.got = asked, got
 
     def queued(self) -> None:
-        """The loop begins to queue the step."""
+        """The loop has the batch, and may begin to queue the step."""
         self._step.queued = self._step.queued or time.perf_counter()
+
+    def begins(self) -> None:
+        """The loop begins a forward pass; what it did with the batch before was not computing."""
+        if self._step.queued and not self._step.has_begun:
+            self._step.queued, self._step.has_begun = time.perf_counter(), True
 
     def held(self, began: float) -> None:
         """The loop was held for a checkpoint since then, by ``time.perf_counter``."""

@@ -4,7 +4,7 @@ A step of one worker, in the order of these moments:
 
     asked      the loop asks for its batch
     got        the batch is there
-    queued     the loop has it, and begins to queue the step
+    queued     the loop begins to queue the step: it has the batch, and records a forward pass
     forward    the losses are computed
     backward   the gradients are computed
     first      the weight that the net uses first is updated, or here again from the servers: the next step can begin

@@ -59,6 +59,17 @@ def test_what_is_not_counted() -> None:
     assert (waits.take(), paused.take()) == ([], [])
 
 
+def test_each_forward_pass_that_is_recorded_is_told() -> None:
+    told: list[int] = []
+    with HostWaits(lambda: True, lambda: told.append(1)):
+        for _ in range(2):
+            with mx.autograd.record():
+                assert mx.autograd.is_recording()
+    with mx.autograd.record():
+        pass
+    assert told == [1, 1]
+
+
 def test_all_is_as_before_afterwards() -> None:
     before = (mx.nd.NDArray.asnumpy, mx.nd.NDArray.wait_to_read, mx.nd.waitall)
     with HostWaits(lambda: True):

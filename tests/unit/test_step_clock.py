@@ -70,10 +70,11 @@ class Loop:
             next(stream)
             self.clock.data(asked, time.perf_counter())
             self.ahead.wait(number)
+            self.clock.queued()
             if host_s:
                 mx.nd.waitall()
                 time.sleep(host_s)
-            self.clock.queued()
+            self.clock.begins()
             compute(0.04, self.weights, [self.loss])
             self.clock.losses(self.loss)
             self.ahead.add(number, self.loss)
