@@ -44,7 +44,7 @@ class StepClock:
             1  # one step in so many is measured; a power of two, so that workers' strides have steps in common
         )
         self._number = 0
-        self._step = _Step(0)
+        self._step = self._last = _Step(0)
         self._steps: list[_Step] = []
         self._began = time.perf_counter()
         self._first_number = 0
@@ -69,9 +69,10 @@ class StepClock:
         self._step.held = (*self._step.held, (began, time.perf_counter()))
 
     def losses(self, losses: Any) -> None:
-        """The losses of the step, queued."""
-        if self._is_measured and not self._step.forward:
-            self._step.forward = mark([losses])
+        """The losses of the step, queued; a loop may show them when the step has ended, before it asks for a batch."""
+        step = self._step if self._step.queued else self._last
+        if step.queued and step.number % self._stride == 0 and not step.forward:
+            step.forward = mark([losses])
 
     def gradients(self, gradients: Sequence[Any]) -> None:
         """All gradients of the step, queued."""
@@ -85,7 +86,7 @@ class StepClock:
         if (self._is_measured or self._number % self._stride == 0) and len(self._steps) < MOST:
             step.first, step.all = mark(weights[:1]), mark(weights)
             self._steps.append(step)
-        self._step = _Step(self._number)
+        self._last, self._step = step, _Step(self._number)
 
     @property
     def _is_measured(self) -> bool:

@@ -58,7 +58,8 @@ def batches(every_s: float) -> Iterator[int]:
 class Loop:
     """A training loop over arrays, with a step of 100 ms: 40 forward, 40 backward, 20 for the update."""
 
-    def __init__(self, *, distributed: bool) -> None:
+    def __init__(self, *, distributed: bool, shows_late: bool = False) -> None:
+        self.shows_late = shows_late  # after the step, as a loop may do
         self.clock, self.ahead = StepClock(distributed=distributed), StepsAhead(10**9)
         self.loss, self.grads, self.weights = array(), [array(), array()], [array(), array()]
 
@@ -76,12 +77,15 @@ class Loop:
                 time.sleep(host_s)
             self.clock.begins()
             compute(0.04, self.weights, [self.loss])
-            self.clock.losses(self.loss)
-            self.ahead.add(number, self.loss)
+            if not self.shows_late:
+                self.clock.losses(self.loss)
             compute(0.04, [self.loss], self.grads)
             self.clock.gradients(self.grads)
             compute(0.02, self.grads, self.weights)
             self.clock.weights(self.weights)
+            if self.shows_late:
+                self.clock.losses(self.loss)
+            self.ahead.add(number, self.loss)
         mx.nd.waitall()
         parts = self.clock.take()
         assert parts.steps == STEPS - 1
@@ -97,8 +101,11 @@ def test_waiting_for_data_is_what_a_perfect_input_would_save(every_s: float, exp
     assert found[COMPUTE] == pytest.approx(1 - expected, abs=0.05)
 
 
-def test_with_servers_the_update_is_communication() -> None:
-    assert Loop(distributed=True).run(0.0)[COMMUNICATION] == pytest.approx(0.2, abs=0.05)
+@pytest.mark.parametrize("shows_late", [False, True])
+@pytest.mark.parametrize(("every_s", "part"), [(0.0, 0.2), (0.125, 0.16)])
+def test_with_servers_the_update_is_communication(shows_late: bool, every_s: float, part: float) -> None:
+    loop = Loop(distributed=True, shows_late=shows_late)
+    assert loop.run(every_s)[COMMUNICATION] == pytest.approx(part, abs=0.05)
 
 
 def test_a_loop_that_waits_holds_the_engine() -> None:
