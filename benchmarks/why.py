@@ -40,7 +40,13 @@ class Case:
 
 
 CASES = (
-    Case("a transform that sleeps", "data", {}, {"data": {"transform": "why_loop:slow_transform", "cache": "none"}}),
+    Case(
+        "a transform that sleeps",
+        "data",
+        {},
+        # More epochs, since the first batches come together, when whole tasks have read them.
+        {"data": {"transform": "why_loop:slow_transform", "cache": "none"}, "training": {"epochs": 2 * EPOCHS}},
+    ),
     Case("a loop that waits and sleeps", "loop", {"loop_s": 0.04}),
     Case("one of two workers slowed by half", "straggler", {"slow_worker_s": STEP_S / 2}),
     Case("a checkpoint in every step", "checkpoint", {}, {"checkpoint": {"every_steps": 1}}),
