@@ -84,6 +84,8 @@ def of_run(view: View) -> list[CardLine]:
     lines = [("epoch", epoch(trial), ""), ("samples/s", speed(trial), ""), ("loss", number(trial.loss), "")]
     if view.metric:
         lines.append((objective_name(view), *_best(trial, view)))
+    if step := view.summary.get("step"):
+        lines.append(("a step", f"{1000 * step['step_s']:.3g} ms", line(step["said"].partition(": ")[2])))
     now = phase(trial) if view.state == "running" else ""
     return [("now", "", now)] * bool(now) + [one for one in lines if one[1] or one[2]]
 

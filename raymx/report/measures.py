@@ -14,7 +14,7 @@ from raymx.results.rows import diverged, steady
 class TrialMeasures:
     """Seconds, bytes, parts (0 to 1) and money as the names say; None for what is not known.
 
-    ``samples_per_sec``, ``data_wait_fraction``, ``step_s`` and the bytes a step are medians over the counted reports,
+    ``samples_per_sec``, the fractions of a step, ``step_s`` and the bytes a step are medians over the counted reports,
     all but the first where there are more. Totals of bytes are over all reports, those replaced later too: they went
     over the wire. Times to something are since the trial's start.
     """
@@ -27,6 +27,8 @@ class TrialMeasures:
     samples_per_sec: float | None
     step_s: float | None
     first_step_s: float | None
+    compute_fraction: float | None
+    communication_fraction: float | None
     data_wait_fraction: float | None
     bytes_pushed: float | None
     bytes_pulled: float | None
@@ -64,6 +66,8 @@ def measure(
         samples_per_sec=_steady(_numbers(trial.counted, "samples_per_sec")),
         step_s=_steady(_step_times(trial.counted)),
         first_step_s=next(iter(_numbers(trial.counted, "first_step_s")), None),
+        compute_fraction=_steady(_numbers(trial.counted, "compute_fraction")),
+        communication_fraction=_steady(_numbers(trial.counted, "communication_fraction")),
         data_wait_fraction=_steady(_numbers(trial.counted, "data_wait_fraction")),
         bytes_pushed=_steady(_numbers(trial.counted, "bytes_pushed")),
         bytes_pulled=_steady(_numbers(trial.counted, "bytes_pulled")),

@@ -83,6 +83,8 @@ def _columns(found: Findings) -> list[TrialColumn]:
         TrialColumn("samples/s", _speed),
         TrialColumn("time to target", lambda entry: _worded(entry.measures.time_to_target_s, words.seconds)),
         TrialColumn("time", lambda entry: _worded(entry.measures.time_s, words.seconds)),
+        TrialColumn("computing", lambda entry: _worded(entry.measures.compute_fraction, words.part)),
+        TrialColumn("waits for gradients", lambda entry: _worded(entry.measures.communication_fraction, words.part)),
         TrialColumn("waits for data", lambda entry: _worded(entry.measures.data_wait_fraction, words.part)),
         TrialColumn("first step", lambda entry: _worded(entry.measures.first_step_s, words.seconds)),
         TrialColumn("pushed a step", lambda entry: _worded(entry.measures.bytes_pushed, words.size)),

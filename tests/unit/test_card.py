@@ -421,3 +421,11 @@ def test_any_view_can_be_drawn_and_no_text_becomes_markup(view: View, notice: st
 
 def test_states_of_a_later_version_look_as_one_that_waits() -> None:
     assert 'class="pill pending">dreaming<' in as_html(replace(RUN, state="dreaming"), NOW)
+
+
+def test_where_a_steps_time_went_is_told_at_the_end() -> None:
+    step = {"step_s": 0.182, "said": "a step took 182 ms: computing 61 %, waiting for gradients and weights 39 %"}
+    told = as_text(replace(RUN, state="finished", summary={"step": step}), NOW)
+    assert "182 ms" in told
+    assert "computing 61 %, waiting for gradients and weights 39 %" in " ".join(told.split())
+    assert "a step" not in as_text(RUN, NOW)
