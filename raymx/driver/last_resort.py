@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from raymx.cli.exit import EXIT_SIGNAL
+from raymx.experiment import code_copy
 
 GONE_S = 5.0  # so long Ray must have been away
 LONGEST_S = 55.0  # for SIGTERM and SIGHUP: their senders have SIGKILL ready soon after
@@ -100,6 +101,7 @@ def end_all(number: int, resume: str) -> NoReturn:
         for process in _marked():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
+    code_copy.remove_all()
     os._exit(EXIT_SIGNAL + number)
 
 

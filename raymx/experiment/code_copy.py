@@ -32,11 +32,24 @@ def copied(directory: str) -> Iterator[str]:
     """A folder with the modules of ``directory`` as they are now, for as long as the context lasts; "" where it has
     none, or more than `MOST_FILES` files, or they cannot be copied."""
     with tempfile.TemporaryDirectory(prefix="raymx_code_", ignore_cleanup_errors=True) as folder:
+        _there.add(folder)
         try:
             copies = _fill(Path(directory), Path(folder), _Budget())
         except (OSError, _TooMany):  # the modules themselves are imported
             copies = 0
-        yield folder if copies else ""
+        try:
+            yield folder if copies else ""
+        finally:
+            _there.discard(folder)
+
+
+_there: set[str] = set()  # copies of contexts that last
+
+
+def remove_all() -> None:
+    """Remove the copies of this process, which ends without leaving the contexts that they are of."""
+    for folder in list(_there):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _TooMany(Exception):

@@ -11,6 +11,12 @@ from raymx.errors import TrainingError
 from raymx.experiment.references import SIGNATURES
 from raymx.experiment.user_code import as_written, code_folder, load_function
 
+_RAYMX = os.path.dirname(os.path.dirname(__file__))  # it may lie in the experiment's folder
+
+
+def _is_in(file: str, folder: str) -> bool:
+    return file.startswith(folder + os.sep)
+
 
 def loop_of(experiment: Mapping[str, Any], directory: str) -> Callable[[Any], None]:
     """A function of the worker's context. Raises ExperimentError when a loop of the user's own is none."""
@@ -28,6 +34,6 @@ def users_error(where: str, error: BaseException, directory: str) -> TrainingErr
     """A picklable error out of any: the message, then the frames that are the user's (all when none is)."""
     frames = traceback.extract_tb(error.__traceback__)
     there = code_folder(directory)
-    own = [frame for frame in frames if there and frame.filename.startswith(there + os.sep)]
+    own = [frame for frame in frames if there and _is_in(frame.filename, there) and not _is_in(frame.filename, _RAYMX)]
     text = "".join(traceback.format_list(own or frames[-3:])).rstrip()
     return TrainingError(as_written(f"{where}: {type(error).__name__}: {str(error).strip()}\n{text}", directory))

@@ -121,3 +121,12 @@ def test_a_report_tells_trials_of_different_code_apart() -> None:
     text = " ".join(found_in(repeats=2, change=change).answer_sentences)
     assert "trained by 2 versions of the experiment's own modules" in text
     assert "versions" not in " ".join(found_in(repeats=2).answer_sentences)
+
+
+def test_a_process_that_ends_at_once_removes_its_copies(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text("")
+    with code_copy.copied(str(tmp_path)) as folder:
+        assert Path(folder, "nets.py").exists()
+        code_copy.remove_all()
+        assert not Path(folder).exists()
+    assert (tmp_path / "nets.py").exists()
