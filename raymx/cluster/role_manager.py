@@ -220,7 +220,7 @@ class RoleManager:
             of_sweep=of_sweep,
             trained_s=now - self._pace.since_s,
             to_come_s=self._pace.to_come_s(now, progress, self._experiment.training.epochs),
-            have_memory=_have_memory(self._taken.all, self._nodes),
+            have_memory=lambda: _have_memory(self._taken.all, self._nodes),
         ):
             self.group.processes.add_standby(self._taken.all)
 

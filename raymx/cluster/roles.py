@@ -29,7 +29,7 @@ from raymx.kvstore import native
 from raymx.kvstore.env import socket_path
 from raymx.kvstore.guard import no_other_store
 from raymx.kvstore.server import HostedServer, enter_generation, serve_as_scheduler
-from raymx.training.running import loop_of, users_error
+from raymx.training.running import KeptWarnings, loop_of, users_error
 from raymx.training.usage import Usage
 
 
@@ -338,18 +338,3 @@ def _is_open(host: str, port: int, unix_socket: bool) -> bool:
         return os.path.exists(socket_path(port))
     with socket.socket() as probe:
         return probe.connect_ex((host, port)) == 0
-
-
-class KeptWarnings(logging.Handler):
-    """Keeps raymx's warnings of this process until the trial asks for them."""
-
-    def __init__(self) -> None:
-        super().__init__(level=logging.WARNING)
-        self._messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._messages.append(record.getMessage())
-
-    def take(self) -> list[str]:
-        messages, self._messages = self._messages, []
-        return messages

@@ -6,7 +6,7 @@ takes CPU time of the node that trains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,11 +39,13 @@ class Pace:
         return trained_s * (epochs - now) / (now - first)
 
 
-def wanted(setting: bool | str, *, of_sweep: bool, trained_s: float, to_come_s: float, have_memory: bool) -> bool:
+def wanted(
+    setting: bool | str, *, of_sweep: bool, trained_s: float, to_come_s: float, have_memory: Callable[[], bool]
+) -> bool:
     """Whether to start standbys now. ``setting`` is ``resources.standby``.
 
     For ``auto``: not in a sweep, whose trials are compared by their speed; nor for what is nearly over.
     """
     if setting != "auto":
         return bool(setting)
-    return not of_sweep and trained_s > STANDBY_AFTER_S and to_come_s >= WORTH_S and have_memory
+    return not of_sweep and trained_s > STANDBY_AFTER_S and to_come_s >= WORTH_S and have_memory()

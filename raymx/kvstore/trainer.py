@@ -30,14 +30,14 @@ _SET_MULTI_PRECISION = 1  # CommandType::kSetMultiPrecision of kvstore_dist_serv
 
 
 class Watch(Protocol):
-    """Is shown the arrays of each step, of the first device, in the order of the keys, when all is queued that writes
-    them.
+    """May ask for the arrays of each step, of the first device, in the order of the keys, once all is queued that
+    writes them.
     """
 
-    def gradients(self, gradients: Sequence[Any]) -> None:
+    def gradients(self, gradients: Callable[[], Sequence[Any]]) -> None:
         """Before they are pushed."""
 
-    def weights(self, weights: Sequence[Any]) -> None:
+    def weights(self, weights: Callable[[], Sequence[Any]]) -> None:
         """After they are updated, or pulled."""
 
 
@@ -101,10 +101,10 @@ class Trainer:
             self._on_step()
         _zero_stale(param for _, param in self._params)
         if self._watch:
-            self._watch.gradients([param.list_grad()[0] for _, param in self._params])
+            self._watch.gradients(lambda: [param.list_grad()[0] for _, param in self._params])
         self._update()
         if self._watch:
-            self._watch.weights([param.list_data()[0] for _, param in self._params])
+            self._watch.weights(lambda: [param.list_data()[0] for _, param in self._params])
         for param in self._added_up:
             param.zero_grad()
 

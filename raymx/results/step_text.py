@@ -11,7 +11,7 @@ from typing import Any
 from raymx.results.rows import steady
 from raymx.results.step_parts import COLUMNS, PARTS
 
-DEAD_BAND, WARNING, CRITICAL = 0.05, 0.10, 0.20  # of a step: said, worth a look, what to change first (TraceML's rules)
+DEAD_BAND = 0.05  # of a step: what takes less is not worth a word (TraceML's rule)
 BAR = 40  # characters
 _MARKS = {"compute": "#", "communication": "=", "data": ".", "straggler": "!", "checkpoint": "+", "loop": "~"}
 

@@ -20,7 +20,7 @@ from raymx.experiment.user_code import as_written
 from raymx.kvstore import native
 from raymx.kvstore.guard import no_other_store
 from raymx.training.channel import LoopEnded
-from raymx.training.running import loop_of, users_error
+from raymx.training.running import KeptWarnings, loop_of, users_error
 
 
 def main(given: str, found: str) -> None:
@@ -43,10 +43,10 @@ def try_step(experiment: Mapping[str, Any], directory: str) -> dict[str, Any]:
         native.import_mxnet()
     except RaymxError as error:
         return {"absent": str(error)}
-    warnings = _Warnings()
+    warnings = KeptWarnings()
     logging.getLogger("raymx").addHandler(warnings)
     try:
-        return {"loss": _train(experiment, directory), "notes": warnings.texts}
+        return {"loss": _train(experiment, directory), "notes": warnings.take()}
     except RaymxError as error:
         return {"error": as_written(str(error), directory)}
     except BaseException as error:
@@ -74,17 +74,6 @@ def _train(experiment: Mapping[str, Any], directory: str) -> float | None:
         mx.nd.waitall()
         ctx.close()
     raise LoopError("the loop ended without ctx.report({...}), so a run would have no result")
-
-
-class _Warnings(logging.Handler):
-    """Keeps what raymx warns of."""
-
-    def __init__(self) -> None:
-        super().__init__(level=logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
 
 
 if __name__ == "__main__":

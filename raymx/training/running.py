@@ -1,7 +1,11 @@
-"""The loop that an experiment names, and what an error in it is for the user. No mxnet until a loop is asked for."""
+"""The loop that an experiment names, what an error in it is for the user, and what raymx warns of meanwhile.
+
+No mxnet until a loop is asked for.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import traceback
 from collections.abc import Callable, Mapping
@@ -37,3 +41,18 @@ def users_error(where: str, error: BaseException, directory: str) -> TrainingErr
     own = [frame for frame in frames if there and _is_in(frame.filename, there) and not _is_in(frame.filename, _RAYMX)]
     text = "".join(traceback.format_list(own or frames[-3:])).rstrip()
     return TrainingError(as_written(f"{where}: {type(error).__name__}: {str(error).strip()}\n{text}", directory))
+
+
+class KeptWarnings(logging.Handler):
+    """Keeps raymx's warnings of this process until somebody asks for them."""
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.WARNING)
+        self._messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.append(record.getMessage())
+
+    def take(self) -> list[str]:
+        messages, self._messages = self._messages, []
+        return messages

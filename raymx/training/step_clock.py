@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,17 +74,18 @@ class StepClock:
         if step.queued and step.number % self._stride == 0 and not step.forward:
             step.forward = mark([losses])
 
-    def gradients(self, gradients: Sequence[Any]) -> None:
+    def gradients(self, gradients: Callable[[], Sequence[Any]]) -> None:
         """All gradients of the step, queued."""
         if self._is_measured:
             self._step.dispatched = time.perf_counter()
-            self._step.backward = mark(gradients)
+            self._step.backward = mark(gradients())
 
-    def weights(self, weights: Sequence[Any]) -> None:
+    def weights(self, weights: Callable[[], Sequence[Any]]) -> None:
         """All weights of the step, in the order in which the net uses them, queued. The step ends."""
         step, self._number = self._step, self._number + 1
         if (self._is_measured or self._number % self._stride == 0) and len(self._steps) < MOST:
-            step.first, step.all = mark(weights[:1]), mark(weights)
+            arrays = weights()
+            step.first, step.all = mark(arrays[:1]), mark(arrays)
             self._steps.append(step)
         self._last, self._step = step, _Step(self._number)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import pytest
 
 from raymx.cluster import cores
 from raymx.cluster.standby_policy import Pace, epochs_done, wanted
 
-LONG = {"trained_s": 60.0, "to_come_s": 600.0, "have_memory": True}
+LONG: dict[str, Any] = {"trained_s": 60.0, "to_come_s": 600.0, "have_memory": lambda: True}
 
 
 @pytest.mark.parametrize(
@@ -20,12 +21,12 @@ LONG = {"trained_s": 60.0, "to_come_s": 600.0, "have_memory": True}
         ("auto", True, {}, False),
         ("auto", False, {"to_come_s": 100.0}, False),
         ("auto", False, {"trained_s": 5.0}, False),
-        ("auto", False, {"have_memory": False}, False),
-        (True, True, {"to_come_s": 0.0, "have_memory": False}, True),
+        ("auto", False, {"have_memory": lambda: False}, False),
+        (True, True, {"to_come_s": 0.0, "have_memory": lambda: False}, True),
         (False, False, {}, False),
     ],
 )
-def test_wanted(setting: bool | str, of_sweep: bool, change: dict[str, float], expected: bool) -> None:
+def test_wanted(setting: bool | str, of_sweep: bool, change: dict[str, Any], expected: bool) -> None:
     assert wanted(setting, of_sweep=of_sweep, **{**LONG, **change}) is expected
 
 

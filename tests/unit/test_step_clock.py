@@ -80,9 +80,9 @@ class Loop:
             if not self.shows_late:
                 self.clock.losses(self.loss)
             compute(0.04, [self.loss], self.grads)
-            self.clock.gradients(self.grads)
+            self.clock.gradients(lambda: self.grads)
             compute(0.02, self.grads, self.weights)
-            self.clock.weights(self.weights)
+            self.clock.weights(lambda: self.weights)
             if self.shows_late:
                 self.clock.losses(self.loss)
             self.ahead.add(number, self.loss)
@@ -123,9 +123,9 @@ def test_operators_that_are_computed_as_they_are_queued_are_bound_by_the_host() 
             time.sleep(0.001)
         loop.clock.losses(loop.loss)
         compute(0.0001, [loop.loss], loop.grads)
-        loop.clock.gradients(loop.grads)
+        loop.clock.gradients(lambda: loop.grads)
         compute(0.0001, loop.grads, loop.weights)
-        loop.clock.weights(loop.weights)
+        loop.clock.weights(lambda: loop.weights)
     mx.nd.waitall()
     parts = loop.clock.take()
     assert parts.host_bound > 0.8 * parts.seconds[COMPUTE]
@@ -138,8 +138,8 @@ def test_of_short_steps_one_in_several_is_measured(monkeypatch: pytest.MonkeyPat
     for _ in range(2 * STEPS):
         loop.clock.queued()
         loop.clock.losses(loop.loss)
-        loop.clock.gradients(loop.grads)
-        loop.clock.weights(loop.weights)
+        loop.clock.gradients(lambda: loop.grads)
+        loop.clock.weights(lambda: loop.weights)
     mx.nd.waitall()
     parts = loop.clock.take()
     assert [number % 4 for number in parts.backward] == [0] * parts.steps
