@@ -70,6 +70,29 @@ class LossScale:
         return {_VALUE: self.value, _GOOD_STEPS: self.good_steps} if self.dynamic else {}
 
 
+@dataclass(frozen=True)
+class Scales:
+    """What is pushed is the gradients' sum over rows, times the loss scale, times a factor; ``mean``: what makes the
+    gradients' mean of their sum.
+    """
+
+    mean: float
+    half: bool = False  # what is pushed travels in float16
+    compressed: bool = False
+
+    def push_factor(self, loss_scale: float) -> float:
+        """In float16 a worker sends its part of the mean, which a large batch does not bring nearer to inf. 2-bit
+        compression is of gradients as they are: its threshold does not mean another thing under a loss scale.
+        """
+        if self.half:
+            return self.mean
+        return 1.0 / loss_scale if self.compressed else 1.0
+
+    def of_pushed(self, loss_scale: float) -> float:
+        """What makes the gradients' mean of what was pushed."""
+        return self.mean / (loss_scale * self.push_factor(loss_scale))
+
+
 # Names that no attribute of an optimizer can have.
 _VALUE, _GOOD_STEPS = "loss_scale.value", "loss_scale.good_steps"
 

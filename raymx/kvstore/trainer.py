@@ -6,7 +6,8 @@ pushes each key in priority order, then pulls each, numbers keys by structural n
 it runs.
 
 AMP's own way with a loss scale is to look for an overflow once gradients were pushed: too late where the store has the
-optimizer. Here it is looked for before anything can be updated, and no worker updates when any has found one.
+optimizer. Here it is looked for before anything can be updated, and no worker updates when any has found one. The loop
+does not wait for that (`raymx.kvstore.deferred`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import mxnet as mx
 import numpy as np
 
 from raymx.errors import TrainingError
-from raymx.kvstore.loss_scale import LossScale
+from raymx.kvstore.deferred import Copies, Deferred
+from raymx.kvstore.engine import is_naive
+from raymx.kvstore.loss_scale import LossScale, Scales
 from raymx.kvstore.optimizer import Guarded, Updater
-from raymx.kvstore.overflow import Agreement, all_finite
+from raymx.kvstore.overflow import Overflow
 from raymx.kvstore.spec import OptimizerSpec, StoreSettings
 from raymx.kvstore.state import OptimizerState, bytes_a_step
-from raymx.kvstore.wire import Wire
+from raymx.kvstore.wire import Arrays, Wire
 
 _SET_MULTI_PRECISION = 1  # CommandType::kSetMultiPrecision of kvstore_dist_server.h
 
@@ -64,11 +67,15 @@ class Trainer:
         watch: Watch | None = None,
     ) -> None:
         self._on_step, self._watch = on_step, watch
+        self._deferred: Deferred | None = None
         _check_optimizer(spec.name, params)
-        self._settings, self._scale, self._rescale = settings, scale, spec.rescale_grad
+        self._settings, self._scale = settings, scale
+        self._scales = Scales(spec.rescale_grad, half=settings.half, compressed=bool(settings.compression))
         self._params = list(params.items())
         self._added_up = [param for param in params.values() if param.grad_req == "add"]
-        self._wire = Wire(list(params.values()), store, half=settings.half)
+        copies = [Copies(param) for param in params.values()] if scale and not is_naive() else []
+        self._arrays: list[Arrays] = list(copies or params.values())
+        self._wire = Wire(self._arrays, store, half=settings.half)
         self._on_servers = settings.distributed and settings.update_on_kvstore
         self._set_remote_rate = set_remote_rate
         self._updaters: list[Updater] = []
@@ -79,7 +86,7 @@ class Trainer:
             store._send_command_to_servers(_SET_MULTI_PRECISION, "")  # float16 keys are added up in float32 too
         spec = replace(
             _with_multipliers(spec, self._params),
-            rescale_grad=self._rescale_of_pushed(),
+            rescale_grad=self._scales.of_pushed(self._scale_now),
             spare_key=self._wire.spare_key,
         )
         if self._on_servers:
@@ -88,64 +95,92 @@ class Trainer:
         else:
             self._install_here(spec, restored, store)
         self._wire.init(for_weights=settings.update_on_kvstore)
-        self._agreement = self._agree_over(store)
+        self._overflow = Overflow(settings, store, self._wire.spare_key) if scale else None
+        if scale and copies:
+            self._deferred = Deferred(
+                copies,
+                self._update,
+                lambda: scale.value,
+                keeps_weights=not settings.update_on_kvstore,
+                one_by_one=settings.distributed and settings.update_on_kvstore,
+            )
+            self._deferred.give_weights()
 
     def step(self) -> None:
         """One update: call it after backward; or after several, where ``grad_req`` is add: those begin at 0 again.
 
         A parameter that no backward has reached since the last step, as of a layer that was left out, counts with 0.
-        Returns before the engine has done it; but with a loss scale it waits for the gradients, and when those of any
-        worker are inf or nan, nothing is updated anywhere.
+        Returns before the engine has done it. With a loss scale, when gradients of any worker are inf or nan, nothing
+        is updated anywhere; what such an update raises is raised by the next step but one, or by what needs it done.
         """
         if self._on_step:
             self._on_step()
         _zero_stale(param for _, param in self._params)
         if self._watch:
             self._watch.gradients(lambda: [param.list_grad()[0] for _, param in self._params])
-        self._update()
+        (self._deferred.step if self._deferred else self._update)()
         if self._watch:
             self._watch.weights(lambda: [param.list_data()[0] for _, param in self._params])
         for param in self._added_up:
             param.zero_grad()
 
     def _update(self) -> None:
-        rescale = self._rescale_of_pushed()
-        self._wire.load(self._push_factor())
-        if self._scale and self._checks_before_push and self._overflows():
-            self._scale.step_done(overflow=True)
-            if self._settings.asynchronous:
-                self.pull()
-            return
-        self._wire.push()
-        if self._failures:
-            raise TrainingError(f"the optimizer failed in an update:\n{self._failures[0]}")
-        overflow = False
-        if self._settings.update_on_kvstore:
+        rescale = self._scales.of_pushed(self._scale_now)
+        self._wire.load(self._scales.push_factor(self._scale_now))
+        overflow = self._overflow is not None and self._overflow.before_push(self._wire.gradients)
+        if overflow and self._settings.asynchronous:
             self._wire.pull_weights()
-        else:
-            self._wire.pull_gradients()
-            # All workers pull the same sums, and an overflow of any of them is in there: they agree for nothing.
-            looks = bool(self._scale) and not self._checks_before_push
-            overflow = looks and not all_finite(grads[0] for grads in self._wire.gradients)
-            if not overflow:
-                self._update_here(rescale)
+        elif not overflow:
+            self._wire.push()
+            overflow = self._take_what_comes(rescale)
         if self._scale:
             self._scale.step_done(overflow)
+
+    def _take_what_comes(self, rescale: float) -> bool:
+        """After a push: new weights, or the gradients for an update here; whether those have an overflow."""
+        if self._failures:
+            raise TrainingError(f"the optimizer failed in an update:\n{self._failures[0]}")
+        if self._settings.update_on_kvstore:
+            self._wire.pull_weights()
+            return False
+        self._wire.pull_gradients()
+        overflow = self._overflow is not None and self._overflow.after_pull(self._wire.gradients)
+        if not overflow:
+            self._update_here(rescale)
+        return overflow
 
     def pull(self) -> None:
         """Take the store's newest weights; in async they may be ahead of this worker's."""
         if self._settings.update_on_kvstore:
+            self._join()
             self._wire.pull_weights()
+            if self._deferred:
+                self._deferred.give_weights()
 
     @property
     def loss_scale(self) -> float:
-        """What the losses of the next step are to be multiplied by; ``part.scale`` of a batch has it."""
+        """What the losses of the next step are to be multiplied by; ``part.scale`` of a batch has it.
+
+        A dynamic one is known when the steps before are done, for which it waits.
+        """
+        self._join()
+        return self._scale_now
+
+    def loss_scale_to_come(self) -> float | mx.nd.NDArray:
+        """The same, with no wait: a dynamic one as float32 (1,)."""
+        if self._deferred and self._scale and self._scale.dynamic:
+            return self._deferred.value()
+        return self._scale_now
+
+    @property
+    def _scale_now(self) -> float:
         return self._scale.value if self._scale else 1.0
 
     def take_scaling(self) -> dict[str, float]:
         """The loss scale now, and the steps skipped since the last call; nothing where there is no scale."""
         if self._scale is None:
             return {}
+        self._join()
         return {"loss_scale": self._scale.value, "skipped_steps": self._scale.take_skipped()}
 
     @property
@@ -163,7 +198,8 @@ class Trainer:
         if not self._settings.distributed:
             return 0, 0
         compressed = bool(self._settings.compression)
-        agreed = bytes_a_step([1], 4, compressed=compressed) if self._agreement else (0, 0)
+        agrees = self._overflow is not None and self._overflow.agrees
+        agreed = bytes_a_step([1], 4, compressed=compressed) if agrees else (0, 0)
         pushed, pulled = self._wire.bytes_a_step(compressed=compressed)
         return pushed + agreed[0], pulled + agreed[1]
 
@@ -173,6 +209,7 @@ class Trainer:
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Replace the schedule by a fixed rate wherever the optimizer runs; every worker must call it."""
+        self._join()
         if self._on_servers:
             assert self._set_remote_rate is not None
             mx.nd.waitall()
@@ -184,15 +221,22 @@ class Trainer:
         """The optimizer's state by key, with a dynamic loss scale among its numbers; None where the servers have it."""
         if self._on_servers:
             return None
+        self._join()
         state = self._updaters[0].state()
         state.scalars.update(self._scale.state() if self._scale else {})
         return state
 
     def close(self) -> None:
         """Let go of the store."""
+        if self._deferred:
+            self._deferred.close()
         self._wire.close()
-        if self._agreement:
-            self._agreement.close()
+        if self._overflow:
+            self._overflow.close()
+
+    def _join(self) -> None:
+        if self._deferred:
+            self._deferred.join()
 
     # Where the optimizer is
 
@@ -209,42 +253,9 @@ class Trainer:
             updater.set_rescale(rescale)
             updater(
                 keys,
-                [param.list_grad()[device] for _, param in self._params],
-                [param.list_data()[device] for _, param in self._params],
+                [arrays.list_grad()[device] for arrays in self._arrays],
+                [arrays.list_data()[device] for arrays in self._arrays],
             )
-
-    # Scales: what is pushed is the gradients' sum over rows, times the loss scale, times the factor
-
-    def _push_factor(self) -> float:
-        """In float16 a worker sends its part of the mean, which a large batch does not bring nearer to inf. 2-bit
-        compression is of gradients as they are: its threshold does not mean another thing under a loss scale.
-        """
-        if self._settings.half:
-            return self._rescale
-        return 1.0 / self.loss_scale if self._settings.compression else 1.0
-
-    def _rescale_of_pushed(self) -> float:
-        return self._rescale / (self.loss_scale * self._push_factor())
-
-    # Overflow
-
-    @property
-    def _checks_before_push(self) -> bool:
-        """What a store with an optimizer gets is updated at once, and what is compressed hides an inf for ever."""
-        return self._settings.update_on_kvstore or bool(self._settings.compression)
-
-    def _agree_over(self, store: Any) -> Agreement | None:
-        """How sync workers agree before a push; async ones each push for themselves."""
-        settings = self._settings
-        alone = not settings.distributed or settings.asynchronous or store.num_workers == 1
-        if self._scale is None or alone or not self._checks_before_push:
-            return None
-        unit = settings.compression["threshold"] if settings.compression else 1.0
-        return Agreement(store, self._wire.spare_key, unit)
-
-    def _overflows(self) -> bool:
-        here = not all_finite(grad for grads in self._wire.gradients for grad in grads)
-        return self._agreement.any(here) if self._agreement else here
 
 
 def _zero_stale(params: Iterable[mx.gluon.Parameter]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import mxnet as mx
 import numpy as np
@@ -11,12 +11,20 @@ import numpy as np
 from raymx.kvstore.state import bytes_a_step
 
 
+class Arrays(Protocol):
+    """A parameter, or what stands in for one: its gradients and weights, a device each."""
+
+    def list_grad(self) -> list[mx.nd.NDArray]: ...
+
+    def list_data(self) -> list[mx.nd.NDArray]: ...
+
+
 class Wire:
     """The parameters as keys 0, 1, ... of a store. With ``half`` gradients and weights travel in float16, whatever the
     type of the net is. Nothing here waits for the engine, but for `init`.
     """
 
-    def __init__(self, params: Sequence[mx.gluon.Parameter], store: Any, *, half: bool) -> None:
+    def __init__(self, params: Sequence[Arrays], store: Any, *, half: bool) -> None:
         self._params, self._store, self._half = list(params), store, half
         self._copies = [[grad.astype("float16") for grad in param.list_grad()] for param in params] if half else []
 

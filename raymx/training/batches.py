@@ -80,9 +80,9 @@ class DeviceBatches:
         membership: Membership,
         devices: Sequence[mx.Context],
         position: LoopPosition,
-        loss_scale: Callable[[], float],
+        loss_scale: Callable[[], float | mx.nd.NDArray],
     ) -> None:
-        """``loss_scale``: what the losses of the next step are multiplied by."""
+        """``loss_scale``: what the losses of the next step are multiplied by; an NDArray (1,) need not be computed."""
         self._experiment, self._membership, self._devices = experiment, membership, devices
         self._position, self._loss_scale = position, loss_scale
         share = Share(membership.rank, membership.num_workers, len(devices))
@@ -202,13 +202,17 @@ class DeviceBatches:
         """A row of padding, or a bad record, has weight 0 here, and so the scale 0."""
         experiment = self._experiment
         real = batch.real_local if rules.is_async(experiment) else batch.real_global
-        scale = batch.weights * (self._loss_scale() * experiment.training.global_batch_size / max(real, 1))
+        to_come = self._loss_scale()
+        known = 1.0 if isinstance(to_come, mx.nd.NDArray) else to_come
+        scale = batch.weights * (known * experiment.training.global_batch_size / max(real, 1))
         images = [batch.images, batch.mirror] if experiment.data.augment.rand_mirror else [batch.images]
         cuts = [np.array_split(array, len(self._devices)) for array in (batch.labels, batch.weights, scale, *images)]
         parts = []
         for i, device in enumerate(self._devices):
             real_rows = None if cuts[1][i].all() else tuple(np.flatnonzero(cuts[1][i]).tolist())
             labels, weights, scales, *inputs = (_array(cut[i], device) for cut in cuts)
+            if isinstance(to_come, mx.nd.NDArray):
+                scales = scales * to_come.as_in_context(device)
             parts.append(Part(tuple(inputs), labels, weights, scales, real_rows))
         return DeviceBatch(parts=parts, samples=batch.real_local)
 

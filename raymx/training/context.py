@@ -79,7 +79,7 @@ class WorkerContext:
             membership,
             devices,
             self._position,
-            lambda: self._trainer.loss_scale if self._trainer else 1.0,
+            lambda: self._trainer.loss_scale_to_come() if self._trainer else 1.0,
         )
         self._snapshots = Snapshots(membership, self._position, saved, self.asynchronous)
         self.host_waits = HostWaits(lambda: self._batches.meter.runs, self._batches.clock.begins)
