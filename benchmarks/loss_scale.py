@@ -3,8 +3,8 @@
     python benchmarks/loss_scale.py [--json PATH] [--check] [--repeats 5]
 
 A small convolutional net in float32, in one process on one machine, so that only the way of looking differs. The
-systems take turns; a ratio is of one round. *Steps in flight*: those that the loop has queued and MXNet has not yet computed,
-when it queues the next one; with none the device stands still until Python has queued something.
+systems take turns; a ratio is of one round. *Steps in flight*: those that the loop has queued and MXNet has not yet
+computed, when it queues the next one; with none the device stands still until Python has queued something.
 """
 
 from __future__ import annotations

@@ -265,10 +265,18 @@ def _summary(args: argparse.Namespace, listing: Listing, packed: Packed, seconds
         yield f"not taken, for their endings: {others}; --extensions takes others"
     if packed.unused:
         yield f"unused: {packed.unused:,} images, since the ratios add up to less than 1"
+    if packed.deep:
+        yield f"{packed.deep:,} images have 16 bits a channel: {_DEEP[args.pass_through]}"
     records = sum(packed.records.values())
     speed = "" if args.list_only else f", {records / seconds:,.0f} images/s, {packed.bytes / 1e6:,.1f} MB"
     where = f" ({args.prefix}.skipped.txt)" if packed.skipped else ""
     yield f"{records:,} {'lines' if args.list_only else 'records'}{speed}, {len(packed.skipped):,} skipped{where}"
+
+
+_DEEP = {
+    False: "the records have the upper 8 of them; scale images first whose values do not fill 16",
+    True: "they are in the records, and a run uses the upper 8",
+}
 
 
 if __name__ == "__main__":

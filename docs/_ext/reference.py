@@ -23,7 +23,7 @@ from raymx.cli import options
 from raymx.data.tools import packing
 from raymx.experiment import keys, names, sizing
 from raymx.experiment.axis_kinds import AXIS_KINDS
-from raymx.experiment.loading import FLAGS, SHORT_FORMS
+from raymx.experiment.loading import BATCH_LR, FLAGS, SHORT_FORMS
 from raymx.experiment.lr_rules import LR_RULES
 from raymx.experiment.search_libraries import SEARCH_LIBRARIES
 from raymx.experiment.store_types import STORE_TYPES
@@ -126,9 +126,12 @@ def _group(group: keys.Group) -> str:
     return "\n\n".join([*parts, table(["key", "default", "what it is"], rows)])
 
 
+_SET_BY = {BATCH_LR: "training.global_batch_size"}  # what is no key of its own
+
+
 def _meaning(key: keys.Key) -> str:
     dotted = f"{key.section}.{key.name}" if key.section else key.name
-    flags = ", ".join(code(flag) for flag, sets in FLAGS.items() if sets == dotted)
+    flags = ", ".join(code(flag) for flag, sets in FLAGS.items() if dotted in (sets, _SET_BY.get(sets)))
     return f"{prose(key.meaning)} Takes {_takes(key.allowed)}." + (f" Flag: {flags}." if flags else "")
 
 

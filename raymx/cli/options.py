@@ -114,8 +114,8 @@ def _add_mxnet_flags(group: argparse._ArgumentGroup) -> None:
     add(
         "--batch-size",
         metavar="N",
-        help="samples in one update over ALL workers; MXNet's scripts mean one worker's. The rate goes with it "
-        "where training.base_batch_size is set, as a sweep's axis batch_lr does",
+        help="samples in one update over ALL workers (training.global_batch_size), where MXNet's scripts mean one "
+        "worker's; the learning rate goes with it by training.lr_rule, as with a sweep's axis of this name",
     )
     add("--lr", metavar="RATE", help="learning rate at the base batch size")
     add("--num-epochs", metavar="N", help="passes over the training data")

@@ -23,12 +23,24 @@ from raymx.errors import DataError, ExperimentError
 from raymx.experiment import class_files, hidden, yaml_text
 from raymx.experiment.keys import NOT_A_KEY, allowed, choices, keys_of, section_among, section_of
 from raymx.experiment.references import call_problem, data_problem, reference_problem
-from raymx.experiment.schema import ExperimentConfig
+from raymx.experiment.schema import ExperimentConfig, Training
 from raymx.experiment.values import Section, show
 from raymx.storage import is_uri, local_matches
 from raymx.text.nearest import did_you_mean, nearest
 
-__all__ = ["FLAGS", "ExperimentConfig", "check_files", "load_experiment", "parse_experiment", "to_yaml"]
+__all__ = [
+    "BATCH_LR",
+    "FLAGS",
+    "ExperimentConfig",
+    "batch_with_rate",
+    "check_files",
+    "load_experiment",
+    "parse_experiment",
+    "to_yaml",
+]
+
+BATCH_LR = "batch_lr"
+"""In overrides and a sweep's space: the batch, with the learning rate that the rule makes of it (`batch_with_rate`)."""
 
 FLAGS = {
     "--name": "name",
@@ -36,7 +48,7 @@ FLAGS = {
     "--num-workers": "resources.workers",
     "--num-servers": "kvstore.servers",
     "--gpus": "resources.gpus_per_worker",
-    "--batch-size": "training.global_batch_size",
+    "--batch-size": BATCH_LR,
     "--lr": "training.base_lr",
     "--num-epochs": "training.epochs",
     "--dtype": "precision.dtype",
@@ -195,15 +207,31 @@ def _merge(raw: Mapping[str, object], overrides: Mapping[str, object]) -> dict[s
     merged: dict[str, Any] = copy.deepcopy(dict(raw))
     _expand_short_forms(merged)
     for dotted, value in overrides.items():
-        *sections, last = _path(dotted)
-        node = merged
-        for section in sections:
-            if not isinstance(node.get(section), dict):
-                node[section] = {}
-            node = node[section]
-        node[last] = copy.deepcopy(value)
-        _expand_short_forms(merged)
+        for key, one in (
+            batch_with_rate(merged.get("training"), value).items() if dotted == BATCH_LR else [(dotted, value)]
+        ):
+            _set(merged, key, one)
     return merged
+
+
+def batch_with_rate(training: object, batch: object) -> dict[str, object]:
+    """What `BATCH_LR` sets: ``base_lr`` is meant for the batch that there was, unless another base is given."""
+    there = training if isinstance(training, dict) else {}
+    before = there.get("global_batch_size") or Training.model_fields["global_batch_size"].default
+    rule = {"training.lr_rule": "linear"} if there.get("lr_rule") == "none" else {}
+    base = there.get("base_batch_size") or before
+    return {"training.global_batch_size": batch, "training.base_batch_size": base, **rule}
+
+
+def _set(raw: dict[str, Any], dotted: str, value: object) -> None:
+    *sections, last = _path(dotted)
+    node = raw
+    for section in sections:
+        if not isinstance(node.get(section), dict):
+            node[section] = {}
+        node = node[section]
+    node[last] = copy.deepcopy(value)
+    _expand_short_forms(raw)
 
 
 def _path(dotted: str) -> list[str]:
@@ -286,6 +314,8 @@ def _dotted_keys(section: type[Section], prefix: str = "") -> list[str]:
 
 def _origin(key: str, overrides: Mapping[str, object]) -> str:
     """Where a wrong value came from, when not from the file."""
+    if BATCH_LR in overrides and key == "training.global_batch_size":
+        return " (given by --batch-size)"
     given = next((k for k in overrides if k == key or k.startswith(f"{key}.") or key.startswith(f"{k}.")), None)
     if given is None:
         return ""

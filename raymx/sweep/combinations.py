@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from raymx.errors import ExperimentError
+from raymx.experiment.loading import BATCH_LR
 from raymx.experiment.search_libraries import SEARCH_LIBRARIES, SearchLibrary
 from raymx.experiment.sweep_schema import Sweep
 from raymx.experiment.trial_schedulers import TRIAL_SCHEDULERS, TrialSchedulerType
 from raymx.text.words import either
 
-BATCH_LR = "batch_lr"
 EPOCHS_AXES = ("training", "training.epochs")
 """The axes by which trials may differ in their number of epochs: one at most, since the first sets the second too."""
 _WITHIN_A_TRIAL = (

@@ -21,9 +21,9 @@ from typing import Any
 from raymx.errors import ExperimentError
 from raymx.experiment import rules
 from raymx.experiment.axis_kinds import AXIS_KINDS
-from raymx.experiment.loading import ExperimentConfig, parse_experiment
+from raymx.experiment.loading import BATCH_LR, ExperimentConfig, batch_with_rate, parse_experiment
 from raymx.sweep.axis import Axis, Point, axes_of
-from raymx.sweep.combinations import BATCH_LR, EPOCHS_AXES, combination_problems, library_of
+from raymx.sweep.combinations import EPOCHS_AXES, combination_problems, library_of
 from raymx.sweep.no_effect import MOST_POINTS, idle_axes, idle_given
 
 _TRIAL_INDEX = "__trial_index__"  # where Tune's Repeater says it
@@ -139,15 +139,7 @@ class Space:
         return self._as_settings(axis.key, axis.values[str(chosen)] if axis.values else chosen)
 
     def _as_settings(self, key: str, value: object) -> dict[str, object]:
-        if key != BATCH_LR:
-            return {key: value}
-        training = self.base.training
-        rule = {"training.lr_rule": "linear"} if training.lr_rule == "none" else {}
-        return {
-            "training.global_batch_size": value,
-            "training.base_batch_size": training.base_batch_size or training.global_batch_size,
-            **rule,
-        }
+        return batch_with_rate(self.base.training.model_dump(), value) if key == BATCH_LR else {key: value}
 
     def _problems(self) -> Iterator[str]:
         keys = [axis.key for axis in self.axes]

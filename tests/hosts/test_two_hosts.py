@@ -210,3 +210,34 @@ def test_a_run_of_two_workers_waits_until_the_host_is_back(hosts: list[Host], st
     run.interrupt()
     check_epochs(run.rows())
     assert {row["num_workers"] for row in run.rows()} == {2}
+
+
+@pytest.mark.long
+def test_a_host_on_which_workers_die_again_and_again_is_left_out_and_taken_again_later(
+    hosts: list[Host], start: Callable[..., Run]
+) -> None:
+    run = start(
+        **{
+            "model.net": "nets:mlp",
+            "training.epochs": 10000,
+            "resources.workers": {"min": 1, "max": 2},
+            "resources.resize_cooldown_s": 1,
+            "checkpoint.every_steps": 10,
+        }
+    )
+    run.until("with 2 workers in")
+    for deaths in (1, 2):
+        (worker,) = roles(hosts[1])
+        begun = len(run.rows())
+        os.kill(worker, signal.SIGKILL)
+        if deaths == 1:
+            run.until(rf"epoch {begun + 2}/", lambda: time.sleep(1))
+            run.until("(?s)(with 2 workers in.*){2}|grew from 1 to 2 workers")
+    run.until(rf"{re.escape(hosts[1].address)}: processes died there 2 times, it gets no worker for \d+ s")
+    run.until("went on with 1 worker in")
+    assert not roles(hosts[1])
+    left_out = len(re.findall("grew from 1 to 2 workers", run.output))
+    run.until(f"(?s)(grew from 1 to 2 workers.*){{{left_out + 1}}}")
+    assert list(roles(hosts[1]).values()) == ["Worker"]
+    run.interrupt()
+    check_epochs(run.rows())

@@ -296,6 +296,21 @@ def test_round_trips(tmp_path: Path) -> None:
     assert "directory" not in full.to_dict()
 
 
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        ({}, (512, 128, "linear")),
+        ({"global_batch_size": 64}, (512, 64, "linear")),
+        ({"global_batch_size": 64, "base_batch_size": 256, "lr_rule": "sqrt"}, (512, 256, "sqrt")),
+        ({"lr_rule": "none"}, (512, 128, "linear")),
+    ],
+)
+def test_the_batch_with_its_rate_counts_from_the_files(training: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    """As ``--batch-size`` and a sweep's axis ``batch_lr`` have it."""
+    found = make_experiment({"batch_lr": 512}, training=training).training
+    assert (found.global_batch_size, found.base_batch_size, found.lr_rule) == expected
+
+
 def test_overrides_leave_the_given_data_alone() -> None:
     raw: dict[str, Any] = {
         "name": "tiny",

@@ -29,7 +29,7 @@ def test_flags_of_mxnet() -> None:
         "resources.workers": 4,
         "kvstore.servers": 2,
         "resources.gpus_per_worker": 2,
-        "training.global_batch_size": 64,
+        "batch_lr": 64,
         "training.base_lr": 0.01,
         "training.epochs": 3,
         "precision.dtype": "float64",

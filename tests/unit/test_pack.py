@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from raymx.data.recordio.record import Record, read_payload, unpack
 from raymx.data.tools.listing import split
 from raymx.data.tools.packing import pack_arrays
+from raymx.data.tools.verify import verify
 from raymx.errors import DataError
 from raymx.pack import main
 
@@ -193,6 +194,15 @@ def test_list(photos: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out.classes.txt").exists()
 
 
+def test_a_list_with_windows_paths_says_what_to_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "a/1.png", picture())
+    (tmp_path / "photos.lst").write_text("0\t0\ta\\1.png\n")
+    assert run(tmp_path / "photos.lst", tmp_path / "out") == 1
+    assert r"a\1.png: cannot be read (No such file or directory; its folders are to be divided by / and not by \)" in (
+        capsys.readouterr().err
+    )
+
+
 def test_several_labels(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "in.lst").write_text("0\t1\t0.1\t-3\tcat/0.jpg\n1\t4\t5\t6\tcat/1.jpg\n")
     assert run(photos / "in.lst", photos / "out", "--no-shuffle", "--pack-label", "--label-width", 3) == 0
@@ -343,6 +353,22 @@ def test_pixels_survive(tmp_path: Path) -> None:
     np.testing.assert_array_equal(pixels(records(tmp_path / "rgb")[1]), colour)
     assert [pixels(record).shape[2:] for record in records(tmp_path / "rgb")] == [(3,)] * 3
     assert [pixels(record).shape[2:] for record in records(tmp_path / "jpg")] == [(3,), (3,), ()]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said", "kind", "count"),
+    [("", "the upper 8", "jpeg", 2), ("--pass-through", "a run uses the upper 8", "png of 16 bits", 1)],
+)
+def test_images_of_16_bits_are_told(
+    tmp_path: Path, flags: str, said: str, kind: str, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "in/a/deep.png", np.full((4, 4), 51_400, np.uint16))
+    save(tmp_path / "in/a/plain.png", np.full((4, 4), 200, np.uint8))
+    assert run(tmp_path / "in", tmp_path / "out", *flags.split()) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "16 bits" in line)
+    assert line.startswith("1 images have 16 bits a channel: ")
+    assert said in line
+    assert verify(str(tmp_path / "out.rec")).tally.kinds[kind] == count
 
 
 def test_a_large_jpeg_is_reduced_as_well_as_resized(tmp_path: Path) -> None:

@@ -159,6 +159,7 @@ def probe(image: Image, where: str) -> Stored:
     """What is stored, found by decoding all of it. Raises DataError as ``decode_into``."""
     start = bytes(image[:8])
     kind = next((kind for magic, kind in _KINDS if start.startswith(magic)), "other")
+    kind += " of 16 bits" * is_deep(image)
     picture = _imdecode(image, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION, where)
     return Stored(kind, picture.shape[0], picture.shape[1], 1 if picture.ndim == 2 else 3)
 
@@ -240,6 +241,14 @@ def _decode_any(image: Image, channels: int, where: str, exif: Exif) -> NDArray[
     flags = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR
     picture = _imdecode(image, flags if exif == "apply" else flags | cv2.IMREAD_IGNORE_ORIENTATION, where)
     return picture if channels == 1 else np.asarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB))
+
+
+def is_deep(image: Image) -> bool:
+    """Whether an image has 16 bits a channel, of which a run uses the upper 8."""
+    if bytes(image[:4]) in _TIFF_STARTS:
+        picture = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_UNCHANGED)
+        return picture is not None and picture.dtype == np.uint16
+    return bytes(image[:4]) == b"\x89PNG" and bytes(image[24:25]) == b"\x10"  # the bit depth in a PNG's header
 
 
 def require_bits(image: Image, where: str) -> None:

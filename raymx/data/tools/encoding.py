@@ -6,14 +6,14 @@ import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import cv2
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from raymx.data.pipeline.image import probe, require_bits
+from raymx.data.pipeline.image import is_deep, probe, require_bits
 from raymx.errors import DataError, ExperimentError
 
 QUALITY = {".jpg": (1, 100, 95), ".png": (0, 9, 3)}  # lowest, highest, default; for PNG it is the compression
@@ -26,7 +26,16 @@ _REDUCED = {
 _JPEG_START = b"\xff\xd8\xff"
 
 Pixels = NDArray[Any]  # (H, W), (H, W, 3) BGR or (H, W, 4) BGRA, as OpenCV has them
-Result: TypeAlias = bytes | str  # an image file, or why there is none
+
+
+class Encoded(NamedTuple):
+    """An image file to pack; ``deep``: it was made of one with 16 bits a channel, or is one."""
+
+    data: bytes
+    deep: bool
+
+
+Result: TypeAlias = Encoded | str  # or why there is none
 
 
 @dataclass(frozen=True)
@@ -68,10 +77,11 @@ def encode_file(path: str, options: Images) -> Result:
         data = _read(path)
         if options.pass_through:
             probe(data, "the image")  # as a run decodes it: what is cut short shows only then
-            return data
-        return encoded(_fit(_decode(data, options), options), options)
+            return Encoded(data, is_deep(data))
+        return Encoded(encoded(_fit(_decode(data, options), options), options), is_deep(data))
     except OSError as error:
-        return f"cannot be read ({error.strerror or error})"
+        windows = "; its folders are to be divided by / and not by \\" if "\\" in path else ""
+        return f"cannot be read ({error.strerror or error}{windows})"
     except MemoryError:
         return "too large for the memory"
     except cv2.error as error:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from raymx.data.recordio import record
 from raymx.data.tools import listing as listings
-from raymx.data.tools.encoding import Images, Result, encode_file, encoded
+from raymx.data.tools.encoding import Encoded, Images, Result, encode_file, encoded
 from raymx.data.tools.listing import Entry, Listing, Skipped, Split
 from raymx.errors import DataError
 from raymx.experiment.label_rules import float32_problem
@@ -59,6 +59,7 @@ class Packed:
     records: dict[str, int] = field(default_factory=dict)  # by file
     bytes: int = 0  # of all .rec files
     unused: int = 0  # entries that the ratios leave over
+    deep: int = 0  # images with 16 bits a channel
     skipped: list[Skipped] = field(default_factory=list)
 
 
@@ -213,8 +214,9 @@ def _write_records(
     unique = len({entry.index for entry in entries}) == len(entries)  # keys are the list's, unless it repeats one
     with record.RecordIOWriter(f"{stem}.rec", f"{stem}.idx") as writer:
         for entry, image in zip(entries, encode(os.path.join(root, entry.path) for entry in entries), strict=True):
-            if isinstance(image, bytes):
-                payload = record.pack(_in_header(entry.labels), image, id=entry.index)
+            if isinstance(image, Encoded):
+                packed.deep += image.deep
+                payload = record.pack(_in_header(entry.labels), image.data, id=entry.index)
                 writer.write(payload, entry.index if unique else None)
                 kept.append(entry)
             else:
