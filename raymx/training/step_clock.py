@@ -14,7 +14,8 @@ from typing import Any
 from raymx.training.marks import mark, take
 from raymx.training.timeline import Moments, Parts, free_forward_s, parts_of
 
-EVERY_S = 0.02  # between two steps that are measured
+EVERY_S = 0.1  # between two steps that are measured
+LEAST = 10  # measured steps between two reports, where there are so many steps
 MOST = 4096  # steps between two reports of which the moments are kept
 
 
@@ -104,7 +105,8 @@ class StepClock:
     def _pace(self) -> None:
         """Choose how many of the next steps are measured."""
         steps, now = self._number - self._first_number, time.perf_counter()
-        while steps and (now - self._began) / steps * self._stride < EVERY_S:
+        step_s = (now - self._began) / max(steps, 1)
+        while step_s * self._stride < EVERY_S and steps >= 2 * self._stride * LEAST:
             self._stride *= 2
         self._began, self._first_number, self._steps = now, self._number, []
 

@@ -133,6 +133,7 @@ def test_operators_that_are_computed_as_they_are_queued_are_bound_by_the_host() 
 
 def test_of_short_steps_one_in_several_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_clock, "EVERY_S", 0.35)
+    monkeypatch.setattr(step_clock, "LEAST", 2)
     loop = Loop(distributed=False)
     loop.run(0.0)
     for _ in range(2 * STEPS):
