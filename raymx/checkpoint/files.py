@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from raymx.checkpoint.masters import with_masters
 from raymx.errors import CheckpointError
+from raymx.experiment.names import PARAMETERS_FILE
 from raymx.kvstore.state import OptimizerState
 from raymx.storage import FILE_ERRORS, Location, location, reason
 
-PARAMETERS, OPTIMIZER, STATE = "net.params", "optimizer.npz", "state.json"
+PARAMETERS, OPTIMIZER, STATE = PARAMETERS_FILE, "optimizer.npz", "state.json"
 FORMAT = 2
 _TEMPORARY = ".tmp"
 _PLAIN = (

@@ -163,7 +163,7 @@ def leaderboard(prepared: RunPlan) -> Leaderboard:
     """An empty leaderboard for the trials of a run."""
     base = prepared.base
     metric, mode = run_folder.best_metric(base)
-    classes = base.model.classes if base.model.metric == "accuracy" else 0
+    classes = base.model.outputs if base.model.metric == "accuracy" else 0
     return Leaderboard(metric, 1 if mode == "max" else -1, prepared.trials, prepared.at_once, classes)
 
 

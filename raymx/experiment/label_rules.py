@@ -50,13 +50,14 @@ class LabelRange:
 
 def label_range(experiment: ExperimentConfig, width: int) -> LabelRange | None:
     """What labels may be, of records with ``width`` of them; None where a loop or a loss of the user's has them."""
-    loss, classes = experiment.model.loss, experiment.model.classes
+    loss, classes = experiment.model.loss, experiment.model.outputs
     if experiment.training.loop != "default":
         return None
     if loss in names.TAKE_A_CLASS:
+        key = experiment.model.outputs_key
         why = (
-            f"{loss} takes the number of a class, and with model.classes {classes} that is 0 to {classes - 1}: correct "
-            "it, set model.classes, or leave such records out (data.on_bad_record: skip)"
+            f"{loss} takes the number of a class, and with {key} {classes} that is 0 to {classes - 1}: correct "
+            f"it, set {key}, or leave such records out (data.on_bad_record: skip)"
         )
         return LabelRange(0, classes - 1, True, why) if width == 1 else None
     if loss == "sigmoid_bce":

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from raymx.errors import DataError, ExperimentError
-from raymx.experiment import class_files, hidden, yaml_text
+from raymx.experiment import class_files, hidden, weights_file, yaml_text
 from raymx.experiment.keys import NOT_A_KEY, allowed, choices, keys_of, section_among, section_of
 from raymx.experiment.references import call_problem, data_problem, reference_problem
 from raymx.experiment.schema import ExperimentConfig, Training
@@ -140,6 +140,8 @@ def check_files(experiment: ExperimentConfig, known: str = "") -> None:
         for path in (paths,) if isinstance(paths, str) else paths:
             skips = data.on_bad_record == "skip"
             problems.append((key, path, data_problem(experiment.resolve(path), skips=skips)))
+    if where := experiment.model.parameters:
+        problems.append(("model.parameters", where, weights_file.local_problem(experiment.resolve(where))))
     for key, value in references(experiment):
         if value.partition(":")[0] != known:
             problem = reference_problem(value, experiment.directory)

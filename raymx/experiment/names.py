@@ -17,6 +17,12 @@ OBJECTS = "raymx_objects"
 RUN_FILE = "run.yaml"
 """The experiment of a run, in the run's folder: by it such a folder is known."""
 
+SUMMARY_FILE = "summary.json"
+"""What came out of a run, in its folder."""
+
+PARAMETERS_FILE = "net.params"
+"""The net's parameters in a checkpoint, in Gluon's format."""
+
 MODEL_ZOO = (
     *(f"resnet{depth}_v{version}" for version in (1, 2) for depth in (18, 34, 50, 101, 152)),
     *(f"vgg{depth}{suffix}" for suffix in ("", "_bn") for depth in (11, 13, 16, 19)),

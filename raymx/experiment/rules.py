@@ -21,6 +21,7 @@ from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.lr_rules import LR_RULES
 from raymx.experiment.store_types import STORE_TYPES, StoreType
 
+ZOO_CLASSES = 1000  # of ImageNet
 _FLOAT32_STATE = ("adagrad", "adadelta", "rmsprop", "ftrl", "groupadagrad")
 
 
@@ -51,6 +52,7 @@ def problems(experiment: ExperimentConfig, *, gpus_available: int | None = None)
         _compression(experiment),
         _precision(experiment, gpus_available),
         _optimizer(experiment),
+        _weights(experiment),
         _batch(experiment),
         _devices(experiment),
         _decay(experiment),
@@ -287,6 +289,27 @@ def _broken_optimizer(experiment: ExperimentConfig) -> Iterator[Problem]:
         )
 
 
+def _weights(experiment: ExperimentConfig) -> Iterator[Problem]:
+    """What a net begins with."""
+    model = experiment.model
+    if not model.zoo_pretrained:
+        return
+    if model.parameters:
+        yield Problem(
+            "model.parameters",
+            model.parameters,
+            "model.options has pretrained: true, which are other weights to begin with",
+            "leave one of them out",
+        )
+    if model.classes != ZOO_CLASSES:
+        yield Problem(
+            "model.classes",
+            model.classes,
+            f"model.options has pretrained: true, and the model zoo's weights are of nets with {ZOO_CLASSES} classes",
+            f"use model.classes {ZOO_CLASSES} with model.head {{name: output, classes: {model.outputs}}}",
+        )
+
+
 def _batch(experiment: ExperimentConfig) -> Iterator[Problem]:
     batch, workers = experiment.training.global_batch_size, _most_to_share(experiment)
     if batch < workers:
@@ -371,11 +394,12 @@ def _labels(experiment: ExperimentConfig) -> Iterator[Problem]:
             reason = f"it takes one label, the number of the class, and data.label_width is {width}"
             yield Problem(key, name, reason, one_label_fix(key))
         of_raymx = name in names.LOSSES or name in names.METRICS
-        if of_raymx and key not in one_each and model.net in names.MODEL_ZOO and model.classes != width:
+        if of_raymx and key not in one_each and model.net in names.MODEL_ZOO and model.outputs != width:
             yield Problem(
                 key,
                 name,
-                f"it takes a label an output, and model.classes is {model.classes} where data.label_width is {width}",
+                f"it takes a label an output, and {model.outputs_key} is {model.outputs} where data.label_width is "
+                f"{width}",
                 "make them equal, or choose another one",
             )
 
@@ -392,8 +416,8 @@ def _metric(experiment: ExperimentConfig) -> Iterator[Problem]:
         reason = "it asks which output is the largest, and model.loss l2 has outputs become numbers"
     elif model.loss == "sigmoid_bce":
         reason = "it asks for the largest outputs, and model.loss sigmoid_bce takes each output for itself"
-    elif model.classes == 1:
-        reason = "it asks which output is the largest, and model.classes is 1"
+    elif model.outputs == 1:
+        reason = f"it asks which output is the largest, and {model.outputs_key} is 1"
     else:
         return
     yield Problem("model.metric", model.metric, reason, fix)

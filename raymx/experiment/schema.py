@@ -47,6 +47,22 @@ from raymx.experiment.values import (
 from raymx.text.nearest import did_you_mean
 
 
+class Head(Section):
+    """The output layer that fine-tuning makes anew; all before it begins with the weights of ``model.parameters``."""
+
+    name: Annotated[Text | None, Field(description="the name of a layer of the net, or null")] = None
+    """The layer by its structural name, ``output`` in nets of the model zoo; ``null``: no layer is made anew."""
+    classes: Annotated[Count | None, Field(description="a whole number, at least 1, or null")] = None
+    """Its outputs from now on; ``model.classes`` are then those of the file."""
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Head:
+        if (self.name is None) != (self.classes is None):
+            given, other = ("name", "classes") if self.classes is None else ("classes", "name")
+            raise ValueError(f"model.head.{given} is given without model.head.{other}: give both, or none")
+        return self
+
+
 class Model(Section):
     """The net and what it is trained and judged by."""
 
@@ -55,7 +71,7 @@ class Model(Section):
     and ``options``.
     """
     classes: Count
-    """Outputs of the net."""
+    """Outputs of the net, as its function makes it."""
     options: Annotated[dict[str, Any], Field(description="a mapping of keyword arguments of the net function")] = {}
     """More keyword arguments of the net function."""
     loss: Annotated[str, one_of(names.LOSSES, "raymx"), own_or(names.LOSSES)] = "softmax_cross_entropy"
@@ -66,6 +82,40 @@ class Model(Section):
     """How weights begin; ``none`` when the net function initializes them."""
     hybridize: AutoFlag = "auto"
     """``auto`` checks on one batch that the hybrid net gives the same, and else runs without, with a warning."""
+    parameters: Annotated[Text | None, Field(description="a path or URI, or null")] = None
+    """Weights to begin with: a Gluon ``.params`` file, or the folder of a checkpoint or of a run, whose best one it is.
+    """
+    allow_missing: Flag = False
+    """Whether what ``parameters`` lacks begins as ``initializer`` says."""
+    ignore_extra: Flag = False
+    """Whether ``parameters`` may have more than the net."""
+    head: Head = Head()
+    """The output layer that is made anew."""
+    freeze: Annotated[
+        tuple[Text, ...], BeforeValidator(as_tuple), Field(description="a list of patterns such as features.*")
+    ] = ()
+    """Patterns of structural names, such as ``features.*``: what they match is not trained and does not travel, and
+    batch norm uses its statistics as they are. ``head`` is never frozen.
+    """
+    lr_mult: Annotated[
+        dict[str, Positive], Field(description="a mapping of patterns such as features.* to numbers above 0")
+    ] = {}
+    """Factors of the learning rate by patterns of structural names; of several that match, the last one counts."""
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of the net that is trained: those of ``head`` where it is made anew."""
+        return self.head.classes or self.classes
+
+    @property
+    def outputs_key(self) -> str:
+        """The key that `outputs` is at."""
+        return "model.head.classes" if self.head.classes else "model.classes"
+
+    @property
+    def zoo_pretrained(self) -> bool:
+        """Whether the net begins with the model zoo's own weights."""
+        return self.net in names.MODEL_ZOO and bool(self.options.get("pretrained"))
 
     @field_validator("options")
     @classmethod

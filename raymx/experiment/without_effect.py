@@ -108,6 +108,10 @@ _ROWS = (
         ),
     ),
     *(
+        IdleSetting(f"model.{key}", _where(lambda one: one.model.parameters is None, "model.parameters is null"))
+        for key in ("allow_missing", "ignore_extra")
+    ),
+    *(
         IdleSetting(f"data.{key}", _where(lambda one: one.data.order != "chunk", "data.order is {order}"))
         for key in ("chunk_records", "window_records")
     ),

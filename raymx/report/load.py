@@ -53,7 +53,7 @@ def load(run: RunFiles, name: str) -> SweepResult:
         ),
         planned=plan.get("trials_planned") or len(trials),
         price_per_hour=plan.get("price_per_hour") or {},
-        classes=_at(experiment, "model.classes"),
+        classes=_at(experiment, "model.head.classes") or _at(experiment, "model.classes"),
         summary=summary,
         remarks=tuple(remarks),
     )

@@ -17,7 +17,7 @@ from raymx.experiment.loading import ExperimentConfig, parse_experiment
 from raymx.storage import child, is_uri, location
 from raymx.text.out_of_memory import lack_of_memory
 
-RUN, SUMMARY = names.RUN_FILE, "summary.json"
+RUN, SUMMARY = names.RUN_FILE, names.SUMMARY_FILE
 SWEEP, TRIAL = "sweep.json", "trial.json"  # of a sweep, and of each trial in its folder
 BOM = "\ufeff"
 """What some editors begin a text with."""

@@ -91,7 +91,7 @@ class WorkerContext:
 
     def build_net(self) -> gluon.Block:
         """The experiment's net on this worker's devices, the same weights in every worker."""
-        return nets.build_net(self.experiment, self.devices)
+        return nets.build_net(self.experiment, self.devices, goes_on=self._saved is not None)
 
     def hybridize(self, net: gluon.Block) -> gluon.Block:
         """``net`` itself, which becomes a static graph with its first batch, as ``model.hybridize`` says.

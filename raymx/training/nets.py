@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,9 +19,12 @@ from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.references import SIGNATURES
 from raymx.experiment.user_code import load_function, require_call
 from raymx.training import metrics
+from raymx.training.freezing import freeze, multiply_rates
+from raymx.training.heads import make_anew
 from raymx.training.precision import Prepare, require_avx512, with_input
 from raymx.training.registered import check_registered
 from raymx.training.shapes import require_a_row_each, require_labels, require_one_output
+from raymx.training.weights import begin_with, zoo_file_at_hand
 
 log = logging.getLogger(__name__)
 
@@ -29,29 +32,25 @@ Loss = Callable[[Any, Any], Any]  # (outputs, labels) -> a loss a sample, (rows,
 Metric = Callable[[Any, Any], Any]  # (outputs, labels) -> a score a sample, (rows,)
 
 
-def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context], *, is_trained: bool = False) -> gluon.Block:
+def build_net(
+    experiment: ExperimentConfig, devices: Sequence[mx.Context], *, is_trained: bool = False, goes_on: bool = False
+) -> gluon.Block:
     """The experiment's net, initialized from its seed: the same weights in every process.
 
-    Raises TrainingError when the net cannot take the experiment's image shape, or, unless it ``is_trained`` already,
-    cannot learn by its loss.
+    Where its weights are still to come, since it ``is_trained`` already or ``goes_on`` from a checkpoint, it does not
+    begin with those of ``model.parameters``. Raises TrainingError when the net cannot take the experiment's image
+    shape, or, unless it ``is_trained`` already, cannot learn by its loss.
     """
     model = experiment.model
     if experiment.precision.amp == "bfloat16":
         require_avx512()
     np.random.seed(experiment.training.seed)
     mx.random.seed(experiment.training.seed)
-    if ":" in model.net:
-        given = {"classes": model.classes, **model.options}
-        wanted = SIGNATURES["model.net"].wanted
-        net = load_function("model.net", model.net, experiment.directory, wanted, **given)(**given)
-    else:
-        net = gluon.model_zoo.vision.get_model(model.net, classes=model.classes, **model.options)
-    if not isinstance(net, gluon.Block):
-        raise TrainingError(f"model.net {model.net} returned a {type(net).__name__}, not a Gluon block")
+    net = _make(experiment, weights_come=is_trained or goes_on)
     check_registered(net)
-    if initializer := names.INITIALIZERS[model.initializer]:
-        with _initializers_limits(experiment):
-            net.initialize(getattr(mx.init, initializer)(), ctx=list(devices))
+    anew = make_anew(net, model.head.name, model.outputs) if model.head.name else []
+    with _initializers_limits(experiment):
+        _initialize(net, experiment, devices, anew)
     try:
         net.collect_params().reset_ctx(list(devices))  # those that the net's own function initialized
     except ValueError as error:
@@ -66,7 +65,43 @@ def build_net(experiment: ExperimentConfig, devices: Sequence[mx.Context], *, is
         outputs = _settle_shapes(net, experiment, devices)
     if experiment.training.loop == "default" and not is_trained:
         _require_scores(net, outputs, experiment)
+    if model.parameters and not is_trained and not goes_on:
+        begin_with(net, experiment, anew)
+    freeze(net, model.freeze, anew)
+    multiply_rates(net, model.lr_mult)
     return net
+
+
+def _make(experiment: ExperimentConfig, *, weights_come: bool) -> gluon.Block:
+    """The net as its function gives it; without the model zoo's own weights where others take their place."""
+    model = experiment.model
+    if ":" in model.net:
+        given = {"classes": model.classes, **model.options}
+        wanted = SIGNATURES["model.net"].wanted
+        net = load_function("model.net", model.net, experiment.directory, wanted, **given)(**given)
+    elif model.zoo_pretrained and not weights_come:
+        with zoo_file_at_hand(model.net, model.options.get("root")):
+            net = gluon.model_zoo.vision.get_model(model.net, classes=model.classes, **model.options)
+    else:
+        options = {key: value for key, value in model.options.items() if key not in ("pretrained", "root")}
+        net = gluon.model_zoo.vision.get_model(model.net, classes=model.classes, **options)
+    if not isinstance(net, gluon.Block):
+        raise TrainingError(f"model.net {model.net} returned a {type(net).__name__}, not a Gluon block")
+    return net
+
+
+def _initialize(
+    net: gluon.Block, experiment: ExperimentConfig, devices: Sequence[mx.Context], anew: Collection[str]
+) -> None:
+    """Queue or make the first weights. What has some already keeps them, as the net's function gave them."""
+    initializer, devices = names.INITIALIZERS[experiment.model.initializer], list(devices)
+    if initializer and not anew and not experiment.model.zoo_pretrained:
+        net.initialize(getattr(mx.init, initializer)(), ctx=devices)
+        return
+    first = getattr(mx.init, initializer or names.INITIALIZERS["xavier"])()
+    for name, param in net._collect_params_with_prefix().items():
+        if param._data is None and not param._deferred_init and (initializer or name in anew):
+            param.initialize(None, devices, first)
 
 
 @contextmanager

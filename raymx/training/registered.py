@@ -8,6 +8,7 @@ from typing import Any
 from mxnet import gluon
 
 from raymx.errors import TrainingError
+from raymx.training.graphs import changing_statistics
 
 
 def parameters_of(net: Any) -> Mapping[str, gluon.Parameter]:
@@ -98,7 +99,8 @@ def _shown(hidden: list[str]) -> str:
 def _mark_statistics(block: gluon.Block) -> None:
     """Say of the statistics of a graph from a file what batch norm says of its own: no gradient, whatever is set."""
     if isinstance(block, gluon.SymbolBlock):
-        statistics = set(block._cached_graph[1].list_auxiliary_states())
+        graph = block._cached_graph[1]
+        statistics = changing_statistics(graph.tojson(), graph.list_auxiliary_states())
         for param in block.params.values():
             if param.name in statistics:
                 param._differentiable = False
