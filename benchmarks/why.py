@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from factories import make_experiment, make_trial
 
 from raymx.results import step_text
+from raymx.results.gains import speedup_without
 from raymx.results.step_text import StepTime
 
 HERE = Path(__file__).resolve().parent
@@ -116,7 +117,7 @@ def _figures(case: Case, steps: list[StepTime], gains: list[float]) -> list[Figu
     named = sum(step.largest_wait == case.part for step in steps) / len(steps)
     shares = [(step.fractions[case.part], 1 - 1 / gain) for step, gain in zip(steps, gains, strict=True)]
     off = max(abs(found - injected) for found, injected in shares)
-    promised = [step_text.speedup_without(step.fractions[case.part]) for step in steps]
+    promised = [speedup_without(step.fractions[case.part]) for step in steps]
     apart = [abs(one / gain - 1) for one, gain in zip(promised, gains, strict=True)]
     return [
         Figure(f"{case.name}: named {case.part}", named, None, None, "1", named == 1),

@@ -29,6 +29,7 @@ from raymx.kvstore import native
 from raymx.kvstore.env import socket_path
 from raymx.kvstore.guard import no_other_store
 from raymx.kvstore.server import HostedServer, enter_generation, serve_as_scheduler
+from raymx.kvstore.update_meter import UpdateMeter
 from raymx.training.running import KeptWarnings, loop_of, users_error
 from raymx.training.usage import Usage
 
@@ -101,7 +102,9 @@ class Server:
         self._directory = folder_here(process.directory)
         _use_code(process)
         self._binding = _prepare(process)
-        self._server = HostedServer()
+        from raymx.training import marks  # which needs mxnet
+
+        self._server = HostedServer(lambda: UpdateMeter(marks.mark, marks.take))
         self._usage = Usage()
 
     @ray.method(concurrency_group="control")
@@ -146,8 +149,8 @@ class Server:
 
     @ray.method(concurrency_group="control")
     def usage(self) -> dict[str, float]:
-        """See `raymx.training.usage`."""
-        return self._usage.take()
+        """See `raymx.training.usage`, and `raymx.kvstore.update_meter` where the optimizer is here."""
+        return {**self._usage.take(), **self._server.take_updates()}
 
     @ray.method(concurrency_group="control")
     def refused(self) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from raymx.jobs import card_text
 from raymx.jobs.chart import chart, look
+from raymx.results import step_text
 from raymx.results.view import TrialView, View
 from raymx.text.templates import render
 from raymx.text.words import columns, count
@@ -101,7 +102,12 @@ def _part(kind: str, width: float) -> dict[str, str]:
 def _run(view: View) -> dict[str, Any]:
     trials = view.trials
     curve = chart([trials[0].curve], view.metric, view.mode, trials[0].epochs) if trials else ""
-    return {"lines": card_text.of_run(view), "chart": curve}
+    return {"lines": card_text.of_run(view), "chart": curve, "step": _step(view)}
+
+
+def _step(view: View) -> list[step_text.Segment]:
+    """The parts of a step's time, for a bar and its legend; none where that is not known."""
+    return step_text.segments((view.summary.get("step") or {}).get("fractions") or {})
 
 
 def _sweep(view: View) -> dict[str, Any]:
@@ -160,7 +166,7 @@ def _text_bar(view: View, now: float) -> str:
 
 
 def _text_lines(view: View) -> list[str]:
-    known = card_text.of_sweep(view) if view.is_sweep else card_text.of_run(view)
+    known = card_text.of_sweep(view) if view.is_sweep else card_text.of_run(view, with_bar=True)
     width = max((len(name) for name, _, _ in known), default=0)
     return [f"{name:<{width}}  {value}{'  ' if value and more else ''}{more}" for name, value, more in known]
 

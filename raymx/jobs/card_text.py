@@ -76,8 +76,8 @@ def _done(trial: TrialView) -> float:
     return min(1.0, max(0.0, done)) if math.isfinite(done) else 0.0
 
 
-def of_run(view: View) -> list[CardLine]:
-    """Of a run of one trial."""
+def of_run(view: View, *, with_bar: bool = False) -> list[CardLine]:
+    """Of a run of one trial; ``with_bar``: that of a step as text."""
     if not view.trials:
         return [("now", "", BEFORE[view.state])] if view.state in BEFORE else []
     trial = view.trials[0]
@@ -86,6 +86,7 @@ def of_run(view: View) -> list[CardLine]:
         lines.append((objective_name(view), *_best(trial, view)))
     if step := view.summary.get("step"):
         lines.append(("a step", f"{1000 * step['step_s']:.3g} ms", line(step["said"].partition(": ")[2])))
+        lines += [("", "", f"[{step['bar']}]")] * (with_bar and "bar" in step)
     now = phase(trial) if view.state == "running" else ""
     return [("now", "", now)] * bool(now) + [one for one in lines if one[1] or one[2]]
 

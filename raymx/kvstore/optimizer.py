@@ -16,6 +16,7 @@ from raymx.experiment.user_code import load_function
 from raymx.kvstore.schedule import Schedule
 from raymx.kvstore.spec import OptimizerSpec
 from raymx.kvstore.state import OptimizerState
+from raymx.kvstore.update_meter import UpdateMeter
 
 _FIXED_RATE = "learning_rate"  # among the scalars; MXNet's own attribute of this name cannot be set
 _SGD_LIKE = tuple(kind.create_state_multi_precision for kind in (mx.optimizer.SGD, mx.optimizer.NAG, mx.optimizer.LARS))
@@ -163,15 +164,18 @@ class Updater:
 class Guarded:
     """An updater as a store's callback: MXNet swallows what a callback raises, so the first failure is kept here."""
 
-    def __init__(self, updater: Updater, on_failure: Callable[[str], None]) -> None:
-        self._updater, self._on_failure = updater, on_failure
+    def __init__(self, updater: Updater, on_failure: Callable[[str], None], meter: UpdateMeter | None = None) -> None:
+        self._updater, self._on_failure, self._meter = updater, on_failure, meter
         self._failed = False
 
     def __call__(self, key: int, grad: Any, weight: Any) -> None:
         if self._failed:
             return
         try:
-            self._updater(key, grad, weight)
+            if self._meter is None:
+                self._updater(key, grad, weight)
+            else:
+                self._meter.update(key, weight, lambda: self._updater(key, grad, weight))
         except Exception:
             self._failed = True
             self._on_failure(traceback.format_exc())

@@ -11,11 +11,12 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from raymx.errors import KVStoreError
 from raymx.kvstore.env import obsolete
+from raymx.kvstore.update_meter import UpdateMeter
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +33,12 @@ def enter_generation(env: Mapping[str, str]) -> None:
 class HostedServer:
     """One server process, generation after generation. `serve` blocks; the other methods are for another thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Callable[[], UpdateMeter]) -> None:
+        """``meter`` makes that of a generation."""
+        self._new_meter = meter
         self._store: Any = None
         self._updater: Any = None
+        self._meter: UpdateMeter | None = None
         self._failed = threading.Event()
         self._failure = ""
         self.refused: list[int] = []
@@ -45,7 +49,8 @@ class HostedServer:
         from mxnet.base import _LIB, MXNetError, check_call
 
         enter_generation(env)
-        self._updater, self._failure, self.refused = None, "", []
+        self._updater = self._meter = None
+        self._failure, self.refused = "", []
         self._failed.clear()
         self._store = mx.kv.create(store_type)
         try:
@@ -53,7 +58,7 @@ class HostedServer:
         except MXNetError as error:
             raise KVStoreError(f"the server's loop ended: {error}") from None
         finally:
-            self._store = self._updater = None
+            self._store = self._updater = self._meter = None
             self._failed.set()  # nobody need wait for a failure of this generation any more
 
     @property
@@ -66,13 +71,18 @@ class HostedServer:
         from raymx.kvstore.optimizer import Guarded, Updater
 
         self._updater = Updater(spec, restored, masters=True)
-        self._store._set_updater(Guarded(self._updater, self._fail))
+        self._meter = self._new_meter()
+        self._store._set_updater(Guarded(self._updater, self._fail, self._meter))
 
     def updater(self) -> Any:
         """The `raymx.kvstore.optimizer.Updater` of this generation, for its state and its learning rate."""
         if self._updater is None:
             raise KVStoreError("this server has no optimizer: kvstore.update_on_kvstore is false")
         return self._updater
+
+    def take_updates(self) -> dict[str, float]:
+        """What `UpdateMeter.take` tells; nothing where the optimizer is elsewhere."""
+        return self._meter.take() if self._meter else {}
 
     def wait_failure(self) -> str:
         """Block until an update raised, and give the traceback, or until the generation ends, and give ""."""

@@ -45,6 +45,30 @@ def _even_ends(size: int, slices: int) -> list[int]:
     return [math.floor(size / slices * (i + 1) + 0.5) for i in range(slices)]
 
 
+@dataclass(frozen=True)
+class Load:
+    """How evenly elements lie on the servers."""
+
+    imbalance: float  # the most loaded server's, as a multiple of the mean
+    server: int  # which one that is
+    key: int | None  # the largest array that lies whole there; None where all are cut
+    size: int  # its elements
+
+
+def load(layout: Layout, sizes: Mapping[int, int]) -> Load:
+    """Of the keys with these sizes. Raises ValueError for no key."""
+    each = [0] * layout.num_servers
+    largest: list[tuple[int, int | None]] = [(0, None)] * layout.num_servers
+    for key, size in sizes.items():
+        slices = layout.slices(key, size)
+        for server, length in slices:
+            each[server] += length
+        if len(slices) == 1 and layout.num_servers > 1:
+            largest[slices[0][0]] = max(largest[slices[0][0]], (size, key), key=lambda one: one[0])
+    most = max(range(layout.num_servers), key=lambda server: each[server])
+    return Load(each[most] * layout.num_servers / sum(each), most, largest[most][1], largest[most][0])
+
+
 @dataclass
 class OptimizerState:
     """The optimizer's state by key: flat arrays, and in how many global steps each key was updated.

@@ -71,9 +71,9 @@ def summary(paths: Sequence[str], output: str | None = None, target: float | Non
 def why(paths: Sequence[str]) -> str:
     """Why the runs in ``paths`` are as fast as they are, in words: `python -m raymx.why`. Raises as `build` does."""
     read = [run_files.read_run(path) for path in dict.fromkeys(map(_whole, paths))]
-    names = load.names_of([run.path for run in read])
-    settings = {name: load.wire_and_servers(run) for run, name in zip(read, names, strict=True)}
-    return "\n".join(explain(look(read), settings))
+    found = look(read)
+    by_name = {sweep.name: run for run, sweep in zip(read, found.sweeps, strict=True)}
+    return "\n".join(explain(found, lambda trial: load.setup_of(by_name[trial.sweep], trial)))
 
 
 def look(runs: Sequence[RunFiles], target: float | None = None) -> Findings:

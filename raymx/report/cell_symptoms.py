@@ -93,6 +93,26 @@ def servers(evidence: Evidence) -> Iterator[Found]:
                         yield entry, ratio, text
 
 
+def workers(evidence: Evidence) -> Iterator[Found]:
+    """Trials that were no faster than those with fewer workers."""
+    study, groups = evidence.study, evidence.groups
+    for axis in (axis for axis in study.axes if axis.key == "resources.workers"):
+        values = present(axis, study)
+        for few, many in ((few, many) for few in values for many in values if _relieves(axis.key, few, many)):
+            for less, more in matched(axis.key, few, many, groups):
+                ratio = _ratio(more, less)
+                if ratio is not None and ratio < GAIN:
+                    for entry in more:
+                        text = f"{ratio:.2f}x the samples/s of {show(few)}, all else the same{_waits(entry)}"
+                        yield entry, ratio, text
+
+
+def _waits(entry: Entry) -> str:
+    """What a step of many workers waits for, as far as that was measured."""
+    part = entry.measures.communication_fraction
+    return "" if part is None else f"; {words.part(part)} of a step waits for gradients and weights"
+
+
 def _ratio(one: Sequence[Entry], other: Sequence[Entry]) -> float | None:
     """Samples/s of one cell as a multiple of another's; None where they cannot be compared."""
     fast, slow = speeds(one), speeds(other)

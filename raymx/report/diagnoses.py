@@ -71,10 +71,24 @@ KINDS: Mapping[str, DiagnosisKind] = {
         "measured. Perhaps something else used its node. Do not take its speed for that of the settings.",
         cell_symptoms.twin,
     ),
+    "workers": DiagnosisKind(
+        "slower with more workers",
+        "Fewer workers, and all else the same, were as fast: computing does not take as long as waiting for each other "
+        "and for gradients and weights. What may help: larger batches, fewer bytes (precision.wire_dtype, "
+        "kvstore.compression), more servers, or fewer workers.",
+        cell_symptoms.workers,
+    ),
+    "memory": DiagnosisKind(
+        "memory nearly full",
+        "Beyond it a GPU's allocation fails, and on a node Ray ends processes at 95 %, the newest first. What helps on "
+        "a node: fewer workers on it, a smaller data.cache, fewer data.cpus; on a GPU: smaller batches, float16.",
+        of_each(trial_symptoms.memory),
+    ),
     "first_step": DiagnosisKind(
         "slow first step",
-        "The first step took far longer than the others. In it are the first data, the memory and the choice of "
-        "kernels; which of them took the time is not measured. Train more epochs before comparing wall times.",
+        "The first step took far longer than the others. Computing for the first time is memory, the choice of "
+        "kernels, and with model.hybridize auto the net both ways; which of these took the time is not measured. Train "
+        "more epochs before comparing wall times.",
         of_each(trial_symptoms.first_step),
     ),
 }

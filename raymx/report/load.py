@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from raymx.errors import ExperimentError
-from raymx.experiment import rules
 from raymx.experiment.loading import parse_experiment
 from raymx.report.model import (
     SWEEP,
@@ -24,6 +23,7 @@ from raymx.report.model import (
 from raymx.results import run_folder
 from raymx.results.columns import WHOLE_EXPERIMENT
 from raymx.results.run_files import ROWS, RunFiles, TrialFiles
+from raymx.results.setup import Setup
 from raymx.storage import child
 from raymx.sweep.axis import label
 
@@ -110,13 +110,14 @@ def experiment_of(run: RunFiles) -> Mapping[str, Any]:
     return run_folder.recorded(run.run, path)[0]
 
 
-def wire_and_servers(run: RunFiles) -> tuple[bool, float]:
-    """Whether float16 on the wire can be had, and the CPUs of a server; (False, 1) of an experiment of another time."""
-    try:
-        experiment = parse_experiment(experiment_of(run), "")
-    except ExperimentError:
-        return False, 1.0
-    return rules.sends_float32(experiment), experiment.kvstore.cpus_per_server
+def setup_of(run: RunFiles, trial: TrialResult) -> Setup:
+    """What of a trial's experiment decides about its speed; nothing is known of an experiment of another time."""
+    for settings in (dict(trial.settings), {}):
+        try:
+            return Setup.of(parse_experiment(experiment_of(run), "", settings))
+        except ExperimentError:
+            continue
+    return Setup()
 
 
 def _as(axis: ComparedAxis, value: Any) -> Value:

@@ -13,6 +13,8 @@ from raymx.report.findings import Findings
 from raymx.report.intervals import Interval
 from raymx.report.model import ComparedAxis, ObjectiveColumn, show
 from raymx.report.study import Entry
+from raymx.results import step_text
+from raymx.results.step_text import Segment
 from raymx.text.words import count
 
 
@@ -23,6 +25,7 @@ class Item:
     text: str
     key: float | str | None
     marked: bool = False
+    bar: Sequence[Segment] = ()  # drawn before the text
 
     def look(self, numeric: bool) -> str:
         """Its classes in the style, in a column of numbers or not."""
@@ -49,6 +52,7 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Row]
     sortable: bool = False
+    legend: Sequence[Segment] = ()  # of the bars in it
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,9 @@ def trials(found: Findings) -> Table:
     rows = [
         Row([column.item(entry) for column in columns], entry.trial.axes == chosen) for entry in found.study.entries
     ]
-    return Table([Column(column.head, column.numeric) for column in columns], rows, sortable=True)
+    drawn = any(item.bar for row in rows for item in row.cells)
+    heads = [Column(column.head, column.numeric) for column in columns]
+    return Table(heads, rows, sortable=True, legend=step_text.LEGEND if drawn else ())
 
 
 def _columns(found: Findings) -> list[TrialColumn]:
@@ -83,6 +89,7 @@ def _columns(found: Findings) -> list[TrialColumn]:
         TrialColumn("samples/s", _speed),
         TrialColumn("time to target", lambda entry: _worded(entry.measures.time_to_target_s, words.seconds)),
         TrialColumn("time", lambda entry: _worded(entry.measures.time_s, words.seconds)),
+        TrialColumn("a step", _step),
         TrialColumn("computing", lambda entry: _worded(entry.measures.compute_fraction, words.part)),
         TrialColumn("waits for gradients", lambda entry: _worded(entry.measures.communication_fraction, words.part)),
         TrialColumn("waits for data", lambda entry: _worded(entry.measures.data_wait_fraction, words.part)),
@@ -176,6 +183,13 @@ def _measured(found: Interval | None, shown: Callable[[float], str]) -> tuple[It
         return Item(shown(found.mean), found.mean), Item("n too small", None)
     width = found.high - found.low
     return Item(shown(found.mean), found.mean), Item(f"{shown(found.low)} to {shown(found.high)}", width)
+
+
+def _step(entry: Entry) -> Item:
+    """Its seconds, and a bar of where they go."""
+    seconds, step = entry.measures.step_s, step_text.of_rows(entry.trial.counted)
+    text = words.NONE if seconds is None else words.short_seconds(seconds)
+    return Item(text, seconds, bar=step_text.segments(step.fractions) if step else ())
 
 
 def front(cells: Sequence[CellSummary], objective: ObjectiveColumn) -> Table:

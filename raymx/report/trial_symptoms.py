@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from raymx.experiment.store_types import STORE_TYPES
 from raymx.report import words
 from raymx.report.evidence import INPUT_BOUND, Evidence, Found, Said
-from raymx.report.model import TrialResult
+from raymx.report.model import TrialResult, number
 from raymx.report.study import Entry
 from raymx.results.rows import CHANCE
 
@@ -17,6 +17,7 @@ FIRST_STEP, FIRST_STEP_S = 20.0, 5.0  # times a step, and seconds
 UNEVEN = 0.8  # the slowest worker's speed as a part of the fastest one's
 NEAR_CHANCE = 1.5  # times 1 / classes, where it does not rise
 SKIPPED = 0.05  # part of the steps
+NEARLY_FULL = 0.85  # of a memory; Ray ends processes at 0.95
 
 
 def input_bound(entry: Entry) -> Said:
@@ -56,7 +57,46 @@ def first_step(entry: Entry) -> Said:
     first, step = entry.measures.first_step_s, entry.measures.step_s
     if first is None or not step or first < FIRST_STEP_S or first < FIRST_STEP * step:
         return None
-    return first, f"the first step took {words.seconds(first)}, the others {words.short_seconds(step)}"
+    text = f"the first step took {words.seconds(first)}, the others {words.short_seconds(step)}"
+    return first, text + _of_first(entry.trial.counted[0], first)
+
+
+def _of_first(row: Mapping[str, Any], first: float) -> str:
+    """What of the first step's time is known."""
+    batch, form = number(row.get("first_batch_s")), number(row.get("form_s"))
+    said = "" if batch is None else f": {words.seconds(batch)} until the first batch was there, "
+    said += "" if batch is None else f"{words.seconds(max(0.0, first - batch))} to compute it for the first time"
+    return said + (
+        "" if form is None else f"; before it, {words.seconds(form)} to start processes and form the KVStore"
+    )
+
+
+def memory(entry: Entry) -> Said:
+    """The memory of a node or of a GPU is nearly full."""
+    rows = entry.trial.counted
+    full = {name: max(found) for name in _MEMORY if (found := _numbers(rows, name))}
+    name = max(full, key=lambda one: full[one], default=None)
+    if name is None or full[name] < NEARLY_FULL:
+        return None
+    each = [f"{what} {max(found):,.0f} MiB" for column, what in _PEAKS[name] if (found := _numbers(rows, column))]
+    return full[name], f"{words.part(full[name])} of {_MEMORY[name]} was in use" + (
+        f", of which {' and '.join(each)} at the most" if each else ""
+    )
+
+
+_MEMORY = {"node_memory_fraction": "the fullest node's memory", "gpu_memory_fraction": "a GPU's memory"}
+_PEAKS = {
+    "node_memory_fraction": (
+        ("worker_rss_peak_mib", "one worker's process"),
+        ("server_rss_peak_mib", "one server's process"),
+        ("object_store_mib", "this run's reading in the object store"),
+    ),
+    "gpu_memory_fraction": (("gpu_memory_peak_mib", "all processes on it"),),
+}
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
+    return [value for row in rows if (value := number(row.get(column)))]
 
 
 def uneven(entry: Entry) -> Said:

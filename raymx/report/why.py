@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from raymx.report import words
-from raymx.report.causes import NOT_MEASURED, causes
+from raymx.report.causes import NOT_MEASURED, causes, unknown
 from raymx.report.diagnoses import KINDS
 from raymx.report.findings import Findings
 from raymx.report.measures import TrialMeasures
-from raymx.report.model import TrialResult
+from raymx.report.model import SWEEP, TrialResult, label_of
 from raymx.report.study import Entry
 from raymx.results import step_text
+from raymx.results.setup import Setup
 from raymx.results.step_parts import PARTS
 from raymx.results.step_text import StepTime
 
@@ -19,10 +20,10 @@ MOST = 20  # trials that are told one by one
 LEAST = 0.01  # of a step: what takes less is left out of a comparison
 
 
-def explain(found: Findings, settings: Mapping[str, tuple[bool, float]]) -> list[str]:
-    """The lines. ``settings`` of each sweep: whether float16 on the wire can be had, and what a server may use."""
+def explain(found: Findings, setup_of: Callable[[TrialResult], Setup]) -> list[str]:
+    """The lines. ``setup_of`` a trial: what of its experiment decides about its speed."""
     entries = sorted(found.study.entries, key=lambda entry: -(entry.measures.samples_per_sec or 0.0))
-    lines = [line for entry in entries[:MOST] for line in (*_trial(entry, found, *settings[entry.trial.sweep]), "")]
+    lines = [line for entry in entries[:MOST] for line in (*_trial(entry, found, setup_of(entry.trial)), "")]
     if entries[MOST:]:
         lines += [f"and {len(entries) - MOST} more trials, which were slower", ""]
     if len(entries) == 2:
@@ -30,19 +31,20 @@ def explain(found: Findings, settings: Mapping[str, tuple[bool, float]]) -> list
     return lines[:-1] if lines and not lines[-1] else lines
 
 
-def _trial(entry: Entry, found: Findings, halves_bytes: bool, server_cpus: float) -> Iterator[str]:
+def _trial(entry: Entry, found: Findings, setup: Setup) -> Iterator[str]:
     trial = entry.trial
-    yield f"{trial.sweep} {trial.trial_id}: {entry.label}{_speed(entry.measures)}"
+    yield ", ".join([_head(entry, found), *_speed(entry.measures)])
     step = step_text.of_rows(trial.counted)
     if step is None:
         yield f"  {NOT_MEASURED}"
     else:
         yield f"  {step_text.sentence(step)}"
         yield f"  [{step_text.bar(step)}]"
-        plain = halves_bytes and trial.compression in (None, "none")
-        known = causes(trial.counted, halves_bytes=plain, server_cpus=server_cpus)
+        known = causes(trial.counted, setup)
         for number, cause in enumerate(known, 1):
             yield f"  {number}. {cause.seen}" + (f"; {cause.worth}" if cause.worth else "")
+        if unmeasured := unknown(trial.counted, setup):
+            yield f"  not known, since it was not measured: {'; '.join(unmeasured)}"
         if not known:
             yield "  nothing but computing takes 5 % or more of a step: a faster one needs faster computing"
     for diagnosis in found.diagnoses:
@@ -50,8 +52,16 @@ def _trial(entry: Entry, found: Findings, halves_bytes: bool, server_cpus: float
             yield f"  {KINDS[diagnosis.kind].word}: {diagnosis.text}. {KINDS[diagnosis.kind].advice}"
 
 
-def _speed(measures: TrialMeasures) -> str:
-    return "" if measures.samples_per_sec is None else f", {measures.samples_per_sec:,.0f} samples/s"
+def _head(entry: Entry, found: Findings) -> str:
+    """Its sweep, its id, and its settings where the sweep has trials of others."""
+    trial = entry.trial
+    label = label_of([axis for axis in found.study.axes if axis.key != SWEEP], trial.axes)
+    alone = len([one for one in found.study.entries if one.trial.sweep == trial.sweep]) == 1
+    return _name(trial) if alone else f"{_name(trial)}: {label}"
+
+
+def _speed(measures: TrialMeasures) -> list[str]:
+    return [] if measures.samples_per_sec is None else [f"{measures.samples_per_sec:,.0f} samples/s"]
 
 
 def _difference(fast: Entry, slow: Entry) -> Iterator[str]:

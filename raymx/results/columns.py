@@ -74,6 +74,12 @@ OWN = (
         brief=False,
     ),
     Column(
+        "first_batch_s",
+        "seconds",
+        "Of it, until the first batch was there; the rest is memory, the choice of kernels, and model.hybridize.",
+        brief=False,
+    ),
+    Column(
         "compute_fraction",
         "part, 0 to 1",
         "Part of the steps' time in which MXNet computed; this and the next five add to 1. Of the worker in the middle "
@@ -130,7 +136,8 @@ OWN = (
     Column(
         "straggler_cause",
         "",
-        "What takes that worker longer: its ``data``, ``compute`` or ``loop``; empty where none explains 80 % of it.",
+        "What takes that worker longer: its ``data``, ``compute``, ``loop`` or ``communication``, whose time is then "
+        "in ``communication_fraction``; empty where none explains 80 % of it.",
         "sync workers of which one is the last",
         brief=False,
     ),
@@ -142,7 +149,89 @@ OWN = (
         brief=False,
         tracked=False,
     ),
+    Column(
+        "sync_fraction",
+        "part, 0 to 1",
+        "Part of the training time in which lines of the user's code waited for MXNet's engine, of the worker that did "
+        "most; what that costs is in ``loop_fraction``.",
+        brief=False,
+    ),
+    Column(
+        "checkpoint_s",
+        "seconds",
+        "For which checkpoints within the epoch held the loops since the last row, of the worker held longest.",
+        brief=False,
+    ),
+    Column(
+        "kept_batches_fraction",
+        "part, 0 to 1",
+        "Part of the batches that came out of ``data.cache``.",
+        "batches of ``ctx.train_batches``",
+        brief=False,
+    ),
+    Column(
+        "own_batches_fraction",
+        "part, 0 to 1",
+        "Part of the batches that workers decoded themselves, as at the start and where the data are small: no CPU of "
+        "``data.cpus`` makes these faster.",
+        "batches of ``ctx.train_batches``",
+        brief=False,
+    ),
+    Column(
+        "read_cpus_used",
+        "CPUs",
+        "Seconds a second for which the read tasks of a worker were busy, waits for storage included, of the busiest: "
+        "at ``data.cpus`` they are at their limit.",
+        "batches of ``ctx.train_batches``",
+        brief=False,
+    ),
+    Column(
+        "input_stages",
+        "[stage, seconds]",
+        "What making the batches took in all workers and read tasks, a list: ``read`` is bytes from the files, "
+        "``decode`` pixels with ``data.resize`` and ``data.augment``, ``transform`` the user's, ``to devices`` the "
+        "worker's own thread.",
+        "batches of ``ctx.train_batches``",
+        brief=False,
+        tracked=False,
+    ),
+    Column(
+        "object_store_mib",
+        "MiB",
+        "The most that this run's reading kept in a node's object store since the last row, by Ray Data's own count; "
+        "0 where no read task ran.",
+        brief=False,
+    ),
     Column("worker_rss_peak_mib", "MiB", "Most memory of a worker's process since it started.", brief=False),
+    Column(
+        "node_memory_fraction",
+        "part, 0 to 1",
+        "Part of a worker's node's memory that was in use when the row was made, by whatever process, of the fullest "
+        "node: at 0.95 Ray ends processes.",
+        brief=False,
+    ),
+    Column(
+        "gpu_memory_peak_mib",
+        "MiB",
+        "The most memory in use on one of the workers' GPUs since the last row, by whatever process, looked at twice a "
+        "second.",
+        "GPUs, with the package ``nvidia-ml-py``",
+        brief=False,
+    ),
+    Column(
+        "gpu_memory_fraction",
+        "part, 0 to 1",
+        "The same as a part of that GPU's memory.",
+        "GPUs, with the package ``nvidia-ml-py``",
+        brief=False,
+    ),
+    Column(
+        "gpu_utilization",
+        "part, 0 to 1",
+        "Part of the time in which the workers' GPUs computed anything, the mean of all, by NVIDIA's NVML.",
+        "GPUs, with the package ``nvidia-ml-py``",
+        brief=False,
+    ),
     Column("server_rss_peak_mib", "MiB", "The same of a server's.", "stores with servers", brief=False),
     Column(
         "server_cpus_used",
@@ -151,6 +240,45 @@ OWN = (
         "its limit.",
         "stores with servers",
         brief=False,
+    ),
+    Column(
+        "server_update_fraction",
+        "part, 0 to 1",
+        "Part of the training time that the busiest server's updates took, from the call of the optimizer to the new "
+        "weight. Workers may compute meanwhile.",
+        "servers with the optimizer",
+        brief=False,
+    ),
+    Column(
+        "server_update_s",
+        "seconds",
+        "The same of each server, by rank, a list.",
+        "servers with the optimizer",
+        brief=False,
+        tracked=False,
+    ),
+    Column(
+        "server_updates",
+        "updates",
+        "Updates that each server made since the last row, by rank, a list: one a key, or slice of one, and step.",
+        "servers with the optimizer",
+        brief=False,
+        tracked=False,
+    ),
+    Column(
+        "server_bytes_imbalance",
+        "times",
+        "Elements that lie on the most loaded server, as a multiple of the mean: 1 is even.",
+        "stores with servers",
+        brief=False,
+    ),
+    Column(
+        "server_largest_array",
+        "[rank, name, elements]",
+        "That server, and the largest array that lies whole on it: below MXNET_KVSTORE_BIGARRAY_BOUND none is cut.",
+        "several servers, where one holds a whole array",
+        brief=False,
+        tracked=False,
     ),
     Column("learning_rate", "", "Of the last update, read where the optimizer is."),
     Column(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from raymx.results import step_parts
+from raymx.results import step_parts, worker_columns
 
 CHANCE = 1.2  # times 1 / classes: an accuracy up to that is what guessing gives
 SLOW_TWIN = 0.7  # of the median speed of a trial's repeats: below that something else used its node
@@ -60,10 +60,11 @@ def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], *, i
         "samples_per_sec": _rate(sum(meter["samples"] for meter in meters), train_s),
         "worker_samples_per_sec": [_rate(meter["samples"], meter["train_s"]) for meter in meters],
         "first_step_s": max(meter["first_step_s"] for meter in meters),
+        "first_batch_s": max(meter["first_batch_s"] for meter in meters),
         **step_parts.columns_of([report["parts"] for report in reports], in_step=in_step),
         "bytes_pushed": sum(report["bytes"][0] for report in reports),
         "bytes_pulled": sum(report["bytes"][1] for report in reports),
-        "worker_rss_peak_mib": max(report["usage"]["rss_peak_mib"] for report in reports),
+        **worker_columns.columns_of(reports, train_s),
         "host_waits": reports[0]["host_waits"],
         "bad_records": sum(report["bad_records"] for report in reports),
         "steps": meters[0]["steps"],

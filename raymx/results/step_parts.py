@@ -2,7 +2,8 @@
 
 Each worker tells the seconds of its measured steps by part (`raymx.training.timeline`), and when the gradients of each
 were computed. In sync training a worker waits for the one whose gradients come last: so much of what it has waited for
-gradients and weights was for that *straggler*, and no link or server could have made it shorter.
+gradients and weights was for that *straggler*, and no link or server could have made it shorter. Where its gradients
+come last since its weights did, as over a slow link, there is no straggler: all of it is communication.
 
 The parts are those of the worker in the middle by the time that it computes: with a slow one among several, one that
 waits for it.
@@ -42,17 +43,20 @@ def columns_of(told: Sequence[Mapping[str, Any]], *, in_step: bool) -> dict[str,
     shares = [seconds["compute"] / max(sum(seconds.values()), 1e-12) for seconds in workers]
     rank = sorted(range(len(workers)), key=lambda rank: shares[rank])[(len(workers) - 1) // 2]
     middle = workers[rank]
+    cause = "" if last is None else _cause(workers[last], middle)
+    if cause == "communication":  # what the straggler waits for is what all of them wait for
+        middle["communication"], middle["straggler"] = middle["communication"] + middle["straggler"], 0.0
     whole = sum(middle.values()) or 1.0
     found: dict[str, Any] = {COLUMNS[part]: middle[part] / whole for part in PARTS}
     found["host_bound_fraction"] = told[rank]["host_bound"] / told[rank]["steps"] / whole
     if last is None:
         return found
-    return {**found, "straggler": last, "straggler_cause": _cause(workers[last], middle)}
+    return {**found, "straggler": last, "straggler_cause": cause}
 
 
 def _cause(slow: Mapping[str, float], middle: Mapping[str, float]) -> str:
     """The part that explains most of what the others wait for; "" where none explains enough."""
-    more = {part: slow[part] - middle[part] for part in ("data", "compute", "loop")}
+    more = {part: slow[part] - middle[part] for part in ("data", "compute", "loop", "communication")}
     part = max(more, key=lambda name: more[name])
     return part if more[part] >= EXPLAINED * middle["straggler"] else ""
 

@@ -8,12 +8,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from raymx.results.gains import Gain, gain
 from raymx.results.rows import steady
+from raymx.results.setup import Setup
 from raymx.results.step_parts import COLUMNS, PARTS
 
 DEAD_BAND = 0.05  # of a step: what takes less is not worth a word (TraceML's rule)
 BAR = 40  # characters
+COLOURS = {  # after Okabe and Ito; each is seen on white and on black
+    "compute": "#009E73",
+    "communication": "#3A8FD0",
+    "data": "#E69F00",
+    "straggler": "#C46CA0",
+    "checkpoint": "#8C8C8C",
+    "loop": "#D5501E",
+}
 _MARKS = {"compute": "#", "communication": "=", "data": ".", "straggler": "!", "checkpoint": "+", "loop": "~"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a trial's batches were made: medians over its rows, None for what no row tells."""
+
+    own_batches: float | None = None  # the part that workers decoded themselves
+    cpus_used: float | None = None  # by the read tasks of the busiest worker
 
 
 @dataclass(frozen=True)
@@ -23,13 +41,21 @@ class StepTime:
     step_s: float
     fractions: Mapping[str, float]
     straggler: int | None = None  # the worker that the others wait for
-    straggler_cause: str = ""  # "data", "compute", "loop"
+    straggler_cause: str = ""  # "data", "compute", "loop"; "communication" where they wait for its weights
     host_bound: float = 0.0  # the part of the step, within computing, that Python takes to queue it
+    rows: tuple[Mapping[str, float], ...] = ()  # the fractions of each row that counts
+    updates: float | None = None  # of the busiest server, as a part of the time
+    reading: Reading = Reading()
 
     @property
     def largest_wait(self) -> str:
         """The part, other than computing, that takes most."""
         return max(PARTS[1:], key=lambda part: self.fractions[part])
+
+    def gain(self, part: str, *, least: float = 1.0, likely: float = 1.0, most: float = 1.0) -> Gain:
+        """What taking a part away is worth; so much of it, see `raymx.results.gains.gain`."""
+        rows = [row[part] for row in self.rows]
+        return gain(self.fractions[part], rows, least=least, likely=likely, most=most)
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]]) -> StepTime | None:
@@ -37,15 +63,31 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> StepTime | None:
     told = [row for row in rows if _number(row.get(COLUMNS["compute"])) and row.get("steps")]
     if not told:
         return None
-    middle = {part: steady([float(row[COLUMNS[part]]) for row in told]) for part in PARTS}
-    whole = sum(middle.values()) or 1.0
-    step_s = steady([row["train_s"] / row["steps"] for row in told])
+    middle = _to_one({part: steady([float(row[COLUMNS[part]]) for row in told]) for part in PARTS})
     last = Counter((row["straggler"], row["straggler_cause"]) for row in told if _number(row.get("straggler")))
     rank, cause = last.most_common(1)[0][0] if last else (None, "")
-    fractions = {part: seconds / whole for part, seconds in middle.items()}
-    host_bound = steady([float(row.get("host_bound_fraction") or 0.0) for row in told])
-    named = cause if isinstance(cause, str) else ""
-    return StepTime(step_s, fractions, None if rank is None else int(rank), named, host_bound)
+    return StepTime(
+        step_s=steady([row["train_s"] / row["steps"] for row in told]),
+        fractions=middle,
+        straggler=None if rank is None else int(rank),
+        straggler_cause=cause if isinstance(cause, str) else "",
+        host_bound=known(told, "host_bound_fraction") or 0.0,
+        rows=tuple(_to_one({part: float(row[COLUMNS[part]]) for part in PARTS}) for row in told[1:] or told),
+        updates=known(told, "server_update_fraction"),
+        reading=Reading(known(told, "own_batches_fraction"), known(told, "read_cpus_used")),
+    )
+
+
+def _to_one(parts: Mapping[str, float]) -> dict[str, float]:
+    """Scaled so that they add to 1."""
+    whole = sum(parts.values()) or 1.0
+    return {part: value / whole for part, value in parts.items()}
+
+
+def known(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:
+    """The median of a column, as of other figures of a step; None where no row has a number there."""
+    found = [float(row[column]) for row in rows if _number(row.get(column))]
+    return steady(found) if found else None
 
 
 def _number(value: Any) -> bool:
@@ -90,6 +132,31 @@ def bar(step: StepTime) -> str:
     return "".join(_MARKS[part] * max(0, end - start) for (part, end), start in zip(ends, starts, strict=False))
 
 
+@dataclass(frozen=True)
+class Segment:
+    """A part of a bar that is drawn: what it is called, and its width in percent of the bar."""
+
+    name: str
+    colour: str
+    percent: int
+    width: str
+
+
+def segments(fractions: Mapping[str, float]) -> list[Segment]:
+    """Of a step, in the order of `PARTS`, those that are at least one percent; none of a step that is not known."""
+    if not set(fractions) >= set(PARTS):
+        return []
+    percent = percents({part: fractions[part] for part in PARTS})
+    return [
+        Segment(NAMES[part], COLOURS[part], percent[part], f"{100 * fractions[part]:.1f}")
+        for part in PARTS
+        if percent[part]
+    ]
+
+
+LEGEND = tuple(Segment(NAMES[part], COLOURS[part], 0, "0") for part in PARTS)
+
+
 def percents(fractions: Mapping[str, float]) -> dict[str, int]:
     """Whole percents that add to 100: the largest remainders are rounded up."""
     floors = {part: math.floor(100 * fraction) for part, fraction in fractions.items()}
@@ -98,14 +165,9 @@ def percents(fractions: Mapping[str, float]) -> dict[str, int]:
     return {part: floors[part] + (part in order[:missing]) for part in fractions}
 
 
-def speedup_without(fraction: float) -> float:
-    """How many times as fast a step is without a part of it: by Amdahl's law, where nothing else takes its place."""
-    return 1 / max(1 - fraction, 1e-9)
-
-
-def advice(step: StepTime, *, halves_bytes: bool) -> list[str]:
-    """What each part that counts is worth, the largest first. ``halves_bytes``: float16 on the wire can be had."""
-    texts = [text for _, text in worth_of(step, halves_bytes=halves_bytes)]
+def advice(step: StepTime, setup: Setup) -> list[str]:
+    """What each part that counts is worth, the largest first."""
+    texts = [text for _, text in worth_of(step, setup)]
     return [*texts, HOST_BOUND] if is_host_bound(step) else texts
 
 
@@ -120,38 +182,76 @@ def is_host_bound(step: StepTime) -> bool:
     return step.host_bound > max(step.fractions["compute"] / 2, DEAD_BAND)
 
 
-def worth_of(step: StepTime, *, halves_bytes: bool) -> list[tuple[str, str]]:
+def worth_of(step: StepTime, setup: Setup) -> list[tuple[str, str]]:
     """The same, each with its part."""
     parts = sorted(PARTS[1:], key=lambda part: -step.fractions[part])
-    return [(part, _worth(part, step, halves_bytes)) for part in parts if step.fractions[part] >= DEAD_BAND]
+    return [(part, _WORTH[part](step, setup)) for part in parts if step.fractions[part] >= DEAD_BAND]
 
 
-def as_dict(step: StepTime, *, halves_bytes: bool) -> dict[str, Any]:
+def as_dict(step: StepTime, setup: Setup) -> dict[str, Any]:
     """For a run's summary."""
-    return {
-        **asdict(step),
-        "said": sentence(step),
-        "bar": bar(step),
-        "advice": advice(step, halves_bytes=halves_bytes),
-    }
+    plain = asdict(step)
+    del plain["rows"]
+    gains = {part: asdict(step.gain(part)) for part in PARTS[1:] if step.fractions[part] >= DEAD_BAND}
+    return {**plain, "said": sentence(step), "bar": bar(step), "advice": advice(step, setup), "gains": gains}
 
 
-def _worth(part: str, step: StepTime, halves_bytes: bool) -> str:
-    whole = speedup_without(step.fractions[part])
-    half = speedup_without(step.fractions[part] / 2)
-    if part == "communication":
-        wire = f"; half the bytes (precision.wire_dtype: float16) at most {half:.2f}x" if halves_bytes else ""
-        return f"with gradients and weights at once it would be {whole:.2f}x as fast{wire}"
-    if part == "data":
-        return (
-            f"with all data at hand it would be {whole:.2f}x as fast: more data.cpus, or a data.cache that holds them"
+def _of_communication(step: StepTime, setup: Setup) -> str:
+    """Half of the bytes saves half of the time at most, and nothing where it is latency or updates."""
+    text = f"with gradients and weights at once it would be {step.gain('communication')}"
+    if not setup.halves_bytes:
+        return text
+    share = step.fractions["communication"]
+    under_way = max(0.0, share - (step.updates or 0.0)) / share
+    halved = step.gain("communication", least=0.0, likely=under_way / 2, most=0.5)
+    return f"{text}; float16 on the wire (precision.wire_dtype) would make it {halved}"
+
+
+def _of_data(step: StepTime, setup: Setup) -> str:
+    return f"with all data at hand it would be {step.gain('data')}: {_faster_data(step.reading, setup)}"
+
+
+ITSELF, AT_LIMIT, IDLE = 0.5, 0.8, 0.5  # of the batches; of the CPUs: busy, and not
+
+
+def _faster_data(reading: Reading, setup: Setup) -> str:
+    """What would bring the data sooner, as far as that is known."""
+    kept = "a data.cache that holds them" if setup.repeats else ""
+    if reading.own_batches is not None and reading.own_batches >= ITSELF:
+        return "the workers decode these data themselves, which more data.cpus does not change; " + (
+            f"{kept} does" if kept else "what is decoded is changed anew in each epoch, so that no cache holds it"
         )
-    if part == "straggler":
-        who = "the slowest worker" if step.straggler is None else f"worker {step.straggler}"
-        return f"with {who} as fast as the others it would be {whole:.2f}x as fast"
-    if part == "checkpoint":
-        return f"with fewer checkpoints (checkpoint.every_steps, every_s) it would be up to {whole:.2f}x as fast"
-    return f"with a loop that has the next step queued in time it would be {whole:.2f}x as fast"
+    more = "more data.cpus" + (f", or {kept}" if kept else "")
+    if not reading.cpus_used or not setup.read_cpus:
+        return more
+    busy = reading.cpus_used / setup.read_cpus
+    seen = f"the read tasks of a worker are busy on {reading.cpus_used:.2f} of its {setup.read_cpus:g} data.cpus"
+    if busy >= AT_LIMIT:
+        return f"{seen}: {more}"
+    return f"{seen}" + (f", so that more of them change little; {kept} does" if kept and busy < IDLE else f": {more}")
+
+
+def _of_straggler(step: StepTime, _: Setup) -> str:
+    who = "the slowest worker" if step.straggler is None else f"worker {step.straggler}"
+    return f"with {who} as fast as the others it would be {step.gain('straggler')}"
+
+
+def _of_checkpoint(step: StepTime, _: Setup) -> str:
+    gained = step.gain("checkpoint", least=0.0)
+    return f"with no checkpoint within epochs (checkpoint.every_steps, every_s) it would be {gained}; fewer gain less"
+
+
+def _of_loop(step: StepTime, _: Setup) -> str:
+    return f"with a loop that has the next step queued in time it would be {step.gain('loop')}"
+
+
+_WORTH = {
+    "communication": _of_communication,
+    "data": _of_data,
+    "straggler": _of_straggler,
+    "checkpoint": _of_checkpoint,
+    "loop": _of_loop,
+}
 
 
 def why_slow(step: StepTime) -> str:

@@ -19,6 +19,7 @@ from raymx.results import step_text
 from raymx.results.columns import WHOLE_EXPERIMENT
 from raymx.results.rows import diverged
 from raymx.results.run_folder import best_metric
+from raymx.results.setup import Setup
 
 
 def summary(
@@ -97,7 +98,7 @@ def sweep_summary(
 def _step(frame: Any, experiment: ExperimentConfig) -> dict[str, Any] | None:
     """Where a step's time went, and what each part of it is worth; None where that was not measured."""
     step = None if frame is None else step_text.of_rows(frame.to_dict("records"))
-    return None if step is None else step_text.as_dict(step, halves_bytes=rules.sends_float32(experiment))
+    return None if step is None else step_text.as_dict(step, Setup.of(experiment))
 
 
 def _sound(frame: Any) -> Any:

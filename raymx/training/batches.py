@@ -22,6 +22,7 @@ from raymx.errors import TrainingError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.training.ahead import StepsAhead
+from raymx.training.input_use import InputUse
 from raymx.training.membership import Membership
 from raymx.training.meter import Meter
 from raymx.training.position import LoopPosition
@@ -88,6 +89,7 @@ class DeviceBatches:
         share = Share(membership.rank, membership.num_workers, len(devices))
         self.data = WorkerData(experiment, share, self._open_stream)
         self.meter = Meter()
+        self.input = InputUse()
         self.clock = StepClock(distributed=membership.distributed)
         self.progress: dict[str, Any] = {}
         self.num_given = 0
@@ -105,7 +107,9 @@ class DeviceBatches:
         for number, batch in enumerate(self._measured(self.data.train(epoch, position.step, position.records))):
             position.step_done(batch.records_done)  # before the loop has it: its report after it is already past it
             self.num_given += 1
+            began = time.perf_counter()
             on_devices = self._on_devices(batch)
+            self.input.took(batch, time.perf_counter() - began)
             self._ahead.wait(number)
             self.clock.queued()
             yield on_devices
@@ -176,7 +180,8 @@ class DeviceBatches:
             while True:
                 asked = time.perf_counter()
                 batch = next(stream, None)
-                self.clock.data(asked, time.perf_counter())
+                self.clock.data(asked, got := time.perf_counter())
+                self.meter.batch_came(got)
                 if batch is None:
                     return
                 yield batch

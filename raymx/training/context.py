@@ -27,6 +27,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from raymx.checkpoint.files import Saved
+from raymx.data.pipeline import store_use
 from raymx.errors import LoopError, TrainingError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
@@ -82,8 +83,9 @@ class WorkerContext:
             lambda: self._trainer.loss_scale_to_come() if self._trainer else 1.0,
         )
         self._snapshots = Snapshots(membership, self._position, saved, self.asynchronous)
-        self.host_waits = HostWaits(lambda: self._batches.meter.runs, self._batches.clock.begins)
-        self._usage = Usage()
+        meter = self._batches.meter  # the first step waits for what no later one does
+        self.host_waits = HostWaits(lambda: meter.runs and meter.first_step_s is not None, self._batches.clock.begins)
+        self._usage = Usage(sum(device.device_type == "gpu" for device in devices))
         self.channel = Channel(self._snapshots.commands)
         self.progress = self._batches.progress
 
@@ -273,22 +275,35 @@ class WorkerContext:
                 "metrics": numbers("metrics", metrics),
                 "meter": figures,
                 "parts": _parts(parts),
+                "held_s": self._batches.clock.take_held_s(),
+                "sync_s": self.host_waits.take_seconds(),
                 "host_waits": self.host_waits.take(code_folder(self.experiment.directory)),
+                "input": self._batches.input.take(),
+                "store": (os.uname().nodename, store_use.take_mib()),
                 "usage": self._usage.take(),
                 "epoch": self._position.epoch,
                 "bad_records": self._batches.data.take_skipped(),
                 "records": self._batches.data.num_records,
                 "scaling": _scaling(self._trainer, self.rank == 0 or self.asynchronous),
                 "bytes": self._trainer.bytes_a_step(),
+                "arrays": self._arrays_on_servers(),
             }
         )
         self._batches.go_on()
+
+    def _arrays_on_servers(self) -> list[tuple[str, int]]:
+        """(name, elements) of each key; nothing where nothing leaves this process."""
+        if self._trainer is None or not self._membership.distributed or self.rank:
+            return []
+        sizes = self._trainer.sizes
+        return [(name, sizes[key]) for key, name in enumerate(self._trainer.names)]
 
     def close(self) -> None:
         """Let go of the store: the generation ends when nothing refers to it any more."""
         self._store = None
         if self._trainer:
             self._trainer.close()
+        self._usage.close()
         self._batches.data.close()
 
 

@@ -30,6 +30,7 @@ class HostWaits:
         """
         self._thread, self._counts, self._begins = 0, counts, begins
         self._lines: dict[tuple[str, int, str], list[float]] = {}  # -> seconds, calls
+        self._seconds = 0.0  # of all lines
         self._patched: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> HostWaits:
@@ -55,6 +56,11 @@ class HostWaits:
         while self._patched:
             owner, name, original = self._patched.pop()
             setattr(owner, name, original)
+
+    def take_seconds(self) -> float:
+        """Of all lines together since the last call."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
     def take(self, folder: str = "") -> list[tuple[str, float, int]]:
         """``file:line name()``, seconds and calls since the last call, longest first; files as seen from a folder."""
@@ -83,5 +89,6 @@ class HostWaits:
         if caller is None or caller.f_code.co_filename.startswith(_OF_RAYMX):
             return
         entry = self._lines.setdefault((caller.f_code.co_filename, caller.f_lineno, name), [0.0, 0])
+        self._seconds += seconds
         entry[0] += seconds
         entry[1] += 1

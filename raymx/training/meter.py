@@ -17,6 +17,7 @@ class Meter:
 
     clock: Callable[[], float] = time.perf_counter
     first_step_s: float | None = None
+    first_batch_s: float | None = None  # of it: until the first batch was there
     steps: int = 0
     samples: float = 0
     train_s: float = 0.0
@@ -38,6 +39,11 @@ class Meter:
             self.train_s += self.clock() - self._since
             self._since = None
 
+    def batch_came(self, now: float) -> None:
+        """A batch is there, by the same clock; the first of all is a part of the first step."""
+        if self.first_batch_s is None and self._since is not None:
+            self.first_batch_s = now - self._since
+
     def step_done(self, samples: float, synchronize: Callable[[], None]) -> None:
         """One step was issued; the first of all is waited for with ``synchronize``."""
         if self.first_step_s is None:
@@ -57,6 +63,7 @@ class Meter:
             "samples": self.samples,
             "train_s": self.train_s,
             "first_step_s": self.first_step_s or 0.0,
+            "first_batch_s": self.first_batch_s or 0.0,
         }
         self.steps = self.samples = 0
         self.train_s = 0.0

@@ -50,6 +50,7 @@ class StepClock:
         self._began = time.perf_counter()
         self._first_number = 0
         self._forward_s: float | None = None
+        self._held_s = 0.0
 
     def data(self, asked: float, got: float) -> None:
         """The batch of the next step was asked for, and came; of several for one update, the first."""
@@ -67,7 +68,9 @@ class StepClock:
 
     def held(self, began: float) -> None:
         """The loop was held for a checkpoint since then, by ``time.perf_counter``."""
-        self._step.held = (*self._step.held, (began, time.perf_counter()))
+        now = time.perf_counter()
+        self._held_s += now - began
+        self._step.held = (*self._step.held, (began, now))
 
     def losses(self, losses: Any) -> None:
         """The losses of the step, queued; a loop may show them when the step has ended, before it asks for a batch."""
@@ -93,6 +96,11 @@ class StepClock:
     @property
     def _is_measured(self) -> bool:
         return self._step.number % self._stride == 0
+
+    def take_held_s(self) -> float:
+        """Seconds that the loop was held for checkpoints since the last call, in steps that are measured or not."""
+        seconds, self._held_s = self._held_s, 0.0
+        return seconds
 
     def take(self) -> Parts:
         """What the steps since the last call come to; the engine must have done them."""

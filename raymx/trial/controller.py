@@ -261,8 +261,8 @@ class Controller:
             "restarts": self._progress.history.count,
             "nodes": ",".join(self._roles.addresses()),
             "learning_rate": self._requests.learning_rate(),
-            **self._requests.usage(),
         }
+        row |= self._requests.usage(row, reports[0]["arrays"])
         self._take_snapshot()
         if problem := rows.divergence(row):
             self._progress.warn_of_loss(problem)

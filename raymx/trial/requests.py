@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raymx.cluster.generation import Generation
 from raymx.errors import DataError, TooManyBadRecords, TrainingError
+from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.kvstore import env
-from raymx.kvstore.state import Layout, OptimizerState, cut, join, rekey
+from raymx.kvstore.state import Layout, OptimizerState, cut, join, load, rekey
+from raymx.results import server_columns
 
 
 class Requests:
@@ -65,15 +67,21 @@ class Requests:
         rate = self._generation.command("learning_rate")[0]
         return math.nan if rate is None else float(rate)
 
-    def usage(self) -> dict[str, float]:
-        """The columns of what the servers take; nothing without servers."""
+    def usage(self, row: Mapping[str, Any], arrays: Sequence[tuple[str, int]]) -> dict[str, Any]:
+        """The columns of what the servers take; nothing without servers.
+
+        ``row`` is what is known of it; ``arrays`` are the names and elements of the keys.
+        """
         told = self._generation.on_servers("usage")
         if not told:
             return {}
-        return {
-            "server_cpus_used": max(one["cpus"] for one in told),
-            "server_rss_peak_mib": max(one["rss_peak_mib"] for one in told),
-        }
+        sizes = dict(enumerate(size for _, size in arrays))
+        on_servers = load(self._layout(), sizes) if sizes else None
+        where = None if on_servers is None else (on_servers.imbalance, on_servers.server)
+        largest = (arrays[on_servers.key][0], on_servers.size) if on_servers and on_servers.key is not None else None
+        return server_columns.columns_of(
+            told, row, in_step=not rules.is_async(self._experiment), where=where, largest=largest
+        )
 
     def refused(self) -> list[str]:
         """A warning for each server that got commands from the network."""

@@ -31,8 +31,13 @@ REPORT = {
     "bytes": (0, 0),
     "usage": {"cpus": 1.0, "rss_peak_mib": 200.0},
     "host_waits": [],
+    "held_s": 0.0,
+    "sync_s": 0.0,
+    "input": {"batches": {}, "spent": {}, "transfer_s": 0.0},
+    "store": ("node", 0.0),
+    "arrays": [],
     "parts": {"steps": 0, "seconds": {}, "backward": {}, "host_bound": 0.0},
-    "meter": {"steps": 3, "samples": 30, "train_s": 1.0, "first_step_s": 0.1},
+    "meter": {"steps": 3, "samples": 30, "train_s": 1.0, "first_step_s": 0.1, "first_batch_s": 0.05},
 }
 SNAPSHOT = {
     "parameters": b"",

@@ -11,7 +11,7 @@ import pytest
 
 from raymx.experiment import keys
 from raymx.experiment.loading import load_experiment
-from raymx.results import columns, file_table, rows
+from raymx.results import columns, file_table, rows, server_columns
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs" / "_ext"))
@@ -84,20 +84,39 @@ def test_every_flag_has_a_help_text(parser: argparse.ArgumentParser) -> None:
 
 def report(scaling: dict[str, float]) -> dict[str, object]:
     """What one worker's loop reports."""
-    meter = {"steps": 4, "samples": 8, "train_s": 2.0, "first_step_s": 1.0}
+    meter = {"steps": 4, "samples": 8, "train_s": 2.0, "first_step_s": 1.0, "first_batch_s": 0.5}
     parts = {
         "steps": 2,
         "seconds": {"compute": 1.0, "communication": 0.5},
         "host_bound": 0.0,
         "backward": {1: 5.0, 2: 6.0},
     }
-    usage = {"usage": {"cpus": 1.0, "rss_peak_mib": 200.0}, "host_waits": []}
-    return {"epoch": 1, "meter": meter, "parts": parts, **usage, "bytes": (3, 4), "bad_records": 0, "scaling": scaling}
+    gpus = {"gpu_memory_peak_mib": 900.0, "gpu_memory_fraction": 0.1, "gpu_utilization": 0.5}
+    return {
+        "epoch": 1,
+        "meter": meter,
+        "parts": parts,
+        "usage": {"cpus": 1.0, "rss_peak_mib": 200.0, "node_memory": 0.5, **gpus},
+        "host_waits": [],
+        "held_s": 0.1,
+        "sync_s": 0.2,
+        "input": {
+            "batches": {"tasks": 3, "here": 1},
+            "spent": {"tasks": {"read": 1.0, "decode": 2.0}},
+            "transfer_s": 0.5,
+        },
+        "store": ("node", 64.0),
+        "bytes": (3, 4),
+        "bad_records": 0,
+        "scaling": scaling,
+    }
 
 
 def test_the_table_has_every_column_of_a_row() -> None:
     metrics = {f"{kind}_{name}": 0.5 for kind in ("train", "validation") for name in ("loss", "accuracy", "samples")}
     row = rows.row([report({"loss_scale": 128.0, "skipped_steps": 0})] * 2, metrics, in_step=True)
+    server = {"cpus": 0.5, "rss_peak_mib": 100.0, "updates": 10, "rounds": 5, "update_s": 0.5}
+    row |= server_columns.columns_of([server], row, in_step=True, where=(1.0, 0), largest=("weight", 7))
     assert [name for name in row if columns.find(name) is None] == []
     assert columns.find("train_top5", metric="top5") is not None
     assert columns.find("a_metric_of_my_own") is None

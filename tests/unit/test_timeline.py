@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from raymx.results.setup import Setup
 from raymx.results.step_parts import COLUMNS, columns_of, stragglers
-from raymx.results.step_text import StepTime, advice, bar, of_rows, percents, sentence
+from raymx.results.step_text import StepTime, advice, as_dict, bar, of_rows, percents, segments, sentence
 from raymx.training.timeline import CHECKPOINT, COMMUNICATION, COMPUTE, DATA, LOOP, Moments, free_forward_s, parts_of
 
 NOTHING = dict.fromkeys((COMPUTE, COMMUNICATION, DATA, CHECKPOINT, LOOP), 0.0)
@@ -104,6 +105,14 @@ class TestWorkers:
         found = columns_of([told(4.0, 6.0, {1: 102.0, 2: 107.0}), slow], in_step=True)
         assert (found["straggler"], found["straggler_cause"]) == (1, "")
 
+    def test_one_that_is_last_since_its_weights_are_is_no_straggler(self) -> None:
+        """As over a slow link to the servers: all of the wait is for gradients and weights."""
+        late = told(4.0, 6.0, {1: 104.0, 2: 109.0})
+        found = columns_of([told(4.0, 6.0, {1: 102.0, 2: 107.0}), late], in_step=True)
+        assert (found["straggler"], found["straggler_cause"]) == (1, "communication")
+        assert found["communication_fraction"] == pytest.approx(0.6)
+        assert found["straggler_fraction"] == 0.0
+
     def test_workers_that_take_turns_have_none(self) -> None:
         assert stragglers([{1: 2.0, 2: 5.0}, {1: 3.0, 2: 4.0}]) == ([0.5, 0.5], None)
         assert stragglers([{1: 2.0}, {2: 3.0}]) == ([0.0, 0.0], None)
@@ -137,7 +146,7 @@ class TestWords:
     def test_what_is_nothing_is_left_out(self) -> None:
         step = StepTime(0.0042, dict(zip(COLUMNS, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0), strict=True)))
         assert sentence(step) == "a step took 4.2 ms: computing 100 %"
-        assert advice(step, halves_bytes=True) == []
+        assert advice(step, Setup(halves_bytes=True)) == []
 
     def test_medians_without_the_first_row(self) -> None:
         rows = [row(0.1, 0.9, 0.0), row(0.5, 0.3, 0.2), row(0.6, 0.2, 0.2), row(0.5, 0.2, 0.2), {"epoch": 4.5}]
@@ -156,16 +165,82 @@ class TestWords:
     def test_what_python_queues_no_faster_is_said(self) -> None:
         step = of_rows([row(0.8, 0.1, 0.1, host_bound_fraction=0.7)])
         assert step is not None
-        assert "hybridize the net" in advice(step, halves_bytes=False)[-1]
+        assert "hybridize the net" in advice(step, Setup())[-1]
         few = of_rows([row(0.8, 0.1, 0.1, host_bound_fraction=0.3)])
         assert few is not None
-        assert not any("hybridize" in text for text in advice(few, halves_bytes=False))
+        assert not any("hybridize" in text for text in advice(few, Setup()))
 
     def test_what_each_part_is_worth(self) -> None:
         step = StepTime(0.1, dict(zip(COLUMNS, (0.4, 0.2, 0.1, 0.26, 0.0, 0.04), strict=True)), 2, "data")
-        assert advice(step, halves_bytes=True) == [
-            "with worker 2 as fast as the others it would be 1.35x as fast",
-            "with gradients and weights at once it would be 1.25x as fast; half the bytes "
-            "(precision.wire_dtype: float16) at most 1.11x",
-            "with all data at hand it would be 1.11x as fast: more data.cpus, or a data.cache that holds them",
+        alone = " (of one row, so with no interval)"
+        assert advice(step, Setup(halves_bytes=True)) == [
+            f"with worker 2 as fast as the others it would be about 1.35x as fast{alone}",
+            f"with gradients and weights at once it would be about 1.25x as fast{alone}; float16 on the wire "
+            f"(precision.wire_dtype) would make it about 1.11x as fast{alone}",
+            f"with all data at hand it would be about 1.11x as fast{alone}: more data.cpus, or a data.cache that "
+            "holds them",
         ]
+
+    def test_gains_have_the_interval_of_the_rows(self) -> None:
+        step = of_rows([row(0.1, 0.9, 0.0), *(row(1 - part, part, 0.0) for part in (0.2, 0.22, 0.25, 0.28, 0.3))])
+        assert step is not None
+        whole, half = advice(step, Setup(halves_bytes=True))[0].split("; ")
+        assert whole == "with gradients and weights at once it would be about 1.33x as fast (1.26 to 1.42)"
+        assert half == "float16 on the wire (precision.wire_dtype) would make it about 1.14x as fast (1.00 to 1.17)"
+
+    def test_what_the_servers_update_is_not_made_shorter_by_fewer_bytes(self) -> None:
+        told = [row(0.6, 0.4, 0.0, server_update_fraction=part) for part in (0.9, 0.3, 0.3)]
+        step = of_rows(told)
+        assert step is not None
+        assert "would make it about 1.05x as fast (1.00 to 1.25)" in advice(step, Setup(halves_bytes=True))[0]
+
+    @pytest.mark.parametrize(
+        ("columns", "setup", "expected"),
+        [
+            ({}, Setup(), "more data.cpus, or a data.cache that holds them"),
+            ({}, Setup(repeats=False), "more data.cpus"),
+            (
+                {"own_batches_fraction": 0.9},
+                Setup(read_cpus=1.0),
+                "the workers decode these data themselves, which more data.cpus does not change; a data.cache that "
+                "holds them does",
+            ),
+            (
+                {"own_batches_fraction": 0.9},
+                Setup(repeats=False),
+                "the workers decode these data themselves, which more data.cpus does not change; what is decoded is "
+                "changed anew in each epoch, so that no cache holds it",
+            ),
+            (
+                {"own_batches_fraction": 0.0, "read_cpus_used": 1.95},
+                Setup(read_cpus=2.0, repeats=False),
+                "the read tasks of a worker are busy on 1.95 of its 2 data.cpus: more data.cpus",
+            ),
+            (
+                {"own_batches_fraction": 0.0, "read_cpus_used": 0.2},
+                Setup(read_cpus=2.0),
+                "the read tasks of a worker are busy on 0.20 of its 2 data.cpus, so that more of them change little; "
+                "a data.cache that holds them does",
+            ),
+        ],
+    )
+    def test_what_would_bring_data_sooner(self, columns: Any, setup: Setup, expected: str) -> None:
+        step = of_rows([row(0.8, 0.0, 0.2, **columns)])
+        assert step is not None
+        assert advice(step, setup)[0].partition("interval): ")[2] == expected
+
+    def test_a_summary_has_the_gains_as_numbers(self) -> None:
+        step = of_rows([row(0.1, 0.9, 0.0), row(0.8, 0.2, 0.0), row(0.7, 0.3, 0.0)])
+        assert step is not None
+        plain = as_dict(step, Setup())
+        assert plain["gains"]["communication"]["times"] == pytest.approx(1 / 0.75)
+        assert plain["gains"]["communication"]["high"] == pytest.approx(1 / 0.705)
+        assert "rows" not in plain
+
+    def test_segments_are_what_can_be_seen(self) -> None:
+        parts = dict(zip(COLUMNS, (0.9, 0.096, 0.004, 0.0, 0.0, 0.0), strict=True))
+        assert [(one.name, one.percent) for one in segments(parts)] == [
+            ("computing", 90),
+            ("waiting for gradients and weights", 10),
+        ]
+        assert segments({}) == segments({"compute": 1.0}) == []

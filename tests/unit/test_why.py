@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from raymx.report.causes import causes
+from raymx.report.causes import causes, unknown
+from raymx.results.setup import Setup
 from raymx.why import main
 
 ROW = {
@@ -35,7 +36,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def test_causes_are_ranked_with_their_evidence() -> None:
-    found = causes([row()], halves_bytes=True)
+    found = causes([row()], Setup(halves_bytes=True))
     assert [round(cause.share, 2) for cause in found] == [0.38, 0.3, 0.15]
     line, wire, data = found
     assert line.seen == "loop.py:41 asscalar() held the loop 38 % of the training time, 100 times"
@@ -50,10 +51,80 @@ def test_causes_are_ranked_with_their_evidence() -> None:
 
 def test_what_was_not_measured_is_not_said() -> None:
     bare = {name: value for name, value in ROW.items() if name.endswith("_fraction") or name in ("train_s", "steps")}
-    wire, _ = causes([bare], halves_bytes=False)
+    wire, _ = causes([bare], Setup())
     assert wire.seen == "30 % of a step waits for gradients and weights"
     assert "wire_dtype" not in wire.worth
-    assert causes([{"epoch": 1}], halves_bytes=True) == []
+    assert causes([{"epoch": 1}], Setup()) == unknown([{"epoch": 1}], Setup()) == []
+    assert unknown([bare], Setup(updates_on_servers=True, gpus=True)) == [
+        "how long the servers' updates take",
+        "what of the input takes the time",
+        "how busy the GPUs are (it takes the package nvidia-ml-py)",
+    ]
+    known = {"server_update_fraction": 0.1, "own_batches_fraction": 0.0, "gpu_utilization": 0.4}
+    assert unknown([bare | known], Setup(updates_on_servers=True, gpus=True)) == []
+
+
+def seen(rows: list[dict[str, Any]], setup: Setup, words: str) -> tuple[str, str]:
+    """The one cause that says these words, and what it is worth."""
+    (cause,) = [cause for cause in causes(rows, setup) if words in cause.seen]
+    return cause.seen, cause.worth
+
+
+def test_the_servers_updates() -> None:
+    said, worth = seen([row(server_update_fraction=0.41)], Setup(updates_on_servers=True), "updates take")
+    assert said == "the busiest server's updates take 41 % of the training time"
+    assert worth.startswith(
+        "with updates that take no time it would be up to 1.43x as fast (1.00 to 1.43): more servers"
+    )
+
+
+def test_a_server_that_gets_no_cpu() -> None:
+    starved = row(server_update_fraction=0.41, server_cpus_used=0.1)
+    said, worth = seen([starved], Setup(updates_on_servers=True), "updates take")
+    assert "in which it uses 0.10 of its 1 CPU: its node gives it no more" in said
+    assert "server_placement" in worth
+
+
+def test_an_array_that_lies_whole_on_one_server() -> None:
+    uneven = row(server_bytes_imbalance=3.1, server_largest_array=[1, "embedding0_weight", 900_000])
+    said, worth = seen([uneven], Setup(), "server 1")
+    assert said == (
+        "server 1 holds 3.1x the mean of the servers' bytes; the largest array that lies whole on it is "
+        "embedding0_weight, of 900,000 elements"
+    )
+    assert "MXNET_KVSTORE_BIGARRAY_BOUND (kvstore.env.all) below 900,000" in worth
+    assert "(1.00 to 1.26)" in worth
+    even = row(server_bytes_imbalance=1.1, server_largest_array=[1, "embedding0_weight", 900_000])
+    assert not any("server 1" in cause.seen for cause in causes([even], Setup()))
+
+
+def test_servers_are_no_cause_where_nothing_waits_for_them() -> None:
+    busy = row(communication_fraction=0.04, compute_fraction=0.76, server_update_fraction=0.41)
+    assert not any("updates take" in cause.seen for cause in causes([busy], Setup()))
+
+
+def test_what_of_the_input_takes_the_time() -> None:
+    stages = [["read", 1.0], ["decode", 3.0], ["transform", 15.8], ["to devices", 0.1]]
+    setup = Setup(transform="mine:slow", augments=("hue",))
+    said, _ = seen([row(input_stages=stages)], setup, "next batch")
+    assert said.endswith(
+        "making batches is the transform mine:slow 79 %, decoding and augmenting (hue) 15 %, reading 5 %"
+    )
+    assert seen([row()], setup, "next batch")[0].endswith("was not there")
+
+
+def test_several_workers_that_are_slower_than_one() -> None:
+    waiting = row(num_workers=2, compute_fraction=0.2, communication_fraction=0.75, data_wait_fraction=0.0)
+    said, worth = seen([waiting], Setup(), "slower than one")
+    assert said.startswith("2 workers are slower than one: computing takes 20 % of a step")
+    assert "about 2.38x as fast" in worth
+    assert not any("slower than one" in cause.seen for cause in causes([row(num_workers=2)], Setup()))
+    assert not any("slower than one" in cause.seen for cause in causes([waiting], Setup(in_step=False)))
+
+
+def test_a_link_that_makes_one_worker_late() -> None:
+    late = row(straggler=1, straggler_cause="communication", straggler_fraction=0.0)
+    assert "most for worker 1, whose weights come later" in seen([late], Setup(), "gradients and weights")[0]
 
 
 def write_run(folder: Path, name: str, rows: list[dict[str, Any]], batch: int = 128) -> str:

@@ -105,10 +105,12 @@ def test_the_meter_keeps_the_first_step_apart() -> None:
     meter.start()
     for seconds in (5.0, 1.0, 1.0):
         now[0] += seconds
+        meter.batch_came(now[0] - seconds / 2)
         meter.step_done(32, lambda: None)
     meter.stop()
-    assert meter.take() == {"steps": 2, "samples": 64, "train_s": 2.0, "first_step_s": 5.0}
-    assert meter.take() == {"steps": 0, "samples": 0, "train_s": 0.0, "first_step_s": 5.0}
+    first = {"first_step_s": 5.0, "first_batch_s": 2.5}
+    assert meter.take() == {"steps": 2, "samples": 64, "train_s": 2.0, **first}
+    assert meter.take() == {"steps": 0, "samples": 0, "train_s": 0.0, **first}
 
 
 def test_cores_are_disjoint_between_processes_and_free_after_them() -> None:

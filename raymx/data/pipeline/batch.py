@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from raymx.data.pipeline.decoding import BadRecord, Decoded
 from raymx.data.pipeline.order import Rows
+
+MEMORY, HERE, TASKS = "memory", "here", "tasks"
+"""Where a batch comes from: kept from an earlier epoch, decoded by the worker itself, or by read tasks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +28,8 @@ class Batch:
     real_global: int  # real rows over all workers, as planned: bad records count
     bad: tuple[BadRecord, ...] = ()  # those of the real rows that were skipped
     records_done: int = 0  # of the epoch, by all workers, when this step is done; 0 for validation
+    source: str = MEMORY  # where it was decoded
+    spent: Mapping[str, float] = field(default_factory=dict)  # seconds that its decoding took, by stage
 
     def copy(self) -> Batch:
         """With arrays of its own."""
@@ -37,7 +42,7 @@ class Batch:
         )
 
     @classmethod
-    def of(cls, decoded: Decoded, rows: Rows) -> Batch:
+    def of(cls, decoded: Decoded, rows: Rows, source: str = MEMORY) -> Batch:
         """The decoded rows of ``rows``."""
         labels = decoded.labels[:, 0] if decoded.labels.shape[1] == 1 else decoded.labels
         weights, real_local = rows.weights, rows.real_local
@@ -46,7 +51,16 @@ class Batch:
             real_local = int(weights.sum())
         bad = tuple(decoded.bad) if rows.real_local else ()  # a worker with padding only counts none
         return cls(
-            decoded.images, labels, decoded.mirror, weights, real_local, rows.real_global, bad, rows.records_done
+            decoded.images,
+            labels,
+            decoded.mirror,
+            weights,
+            real_local,
+            rows.real_global,
+            bad,
+            rows.records_done,
+            source,
+            decoded.spent,
         )
 
 

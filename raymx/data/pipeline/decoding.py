@@ -9,10 +9,11 @@ A record that cannot be used is raised as a DataError that names its file and of
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -125,6 +126,15 @@ class Decoded:
     mirror: NDArray[np.uint8]  # uint8 (rows,): 1 where the picture is to be mirrored
     usable: NDArray[np.uint8]  # uint8 (rows,): 0 for a bad record
     bad: list[BadRecord]
+    spent: dict[str, float] = field(
+        default_factory=dict
+    )  # seconds by stage, in their order: "read", "decode", "transform"
+
+    def spend(self, stage: str, since: float) -> float:
+        """Add the seconds since then, by ``time.perf_counter``, to a stage; what the clock says now."""
+        now = time.perf_counter()
+        self.spent[stage] = self.spent.get(stage, 0.0) + now - since
+        return now
 
 
 def decode_batches(paths: Sequence[str], locations: Sequence[RecordLocations], decoding: Decoding) -> Iterator[Decoded]:
@@ -173,7 +183,9 @@ def _decode_batch(
             for array in (out.images, out.labels, out.mirror, out.usable):
                 array[row] = array[first]
             continue
+        began = time.perf_counter()
         payload = next(payloads[file])  # raises where the file itself cannot be read: no record is to blame then
+        out.spend("read", began)
         try:
             out.mirror[row] = _decode_row(
                 out, row, payload, (decoding.seed, batch.epoch, record), (paths[file], offset), decoding
@@ -193,11 +205,14 @@ def _decode_row(
     if isinstance(payload, DataError):
         raise payload
     where = f"{location[0]}, record at byte {location[1]}"
+    began = time.perf_counter()
     content, out.labels[row] = read_record(payload, where, decoding)
     pixels = decoding.pixels
     rng = generator(*seeds) if pixels.random or decoding.transform else None
     if decoding.transform is None:
-        return decode_into(out.images[row], content.image, pixels, where, rng)
+        mirror = decode_into(out.images[row], content.image, pixels, where, rng)
+        out.spend("decode", began)
+        return mirror
     _transform(out, row, content.image, rng, where, decoding)
     _check_range(out.labels[row], decoding, where)
     return False
@@ -282,7 +297,11 @@ def _transform(
     out: Decoded, row: int, image: bytes | memoryview, rng: np.random.Generator | None, where: str, decoding: Decoding
 ) -> None:
     """Fill one row with what the user's transform makes of it. Raises TransformFailed that names ``where``."""
-    changed, label = _call_transform(image, out.labels[row].copy(), rng, where, decoding)
+    began = time.perf_counter()
+    pixels = decode_full(image, decoding.pixels.shape[0], where, decoding.pixels.exif)
+    began = out.spend("decode", began)
+    changed, label = _call_transform(pixels, out.labels[row].copy(), rng, where, decoding)
+    out.spend("transform", began)
     for what, returned, due in (("an image", changed, out.images), ("a label", label, out.labels)):
         if returned.shape != due.shape[1:] or returned.dtype != due.dtype:
             channels, height, width = decoding.pixels.shape
@@ -295,7 +314,7 @@ def _transform(
 
 
 def _call_transform(
-    image: bytes | memoryview,
+    pixels: NDArray[np.uint8],
     label: NDArray[np.float32],
     rng: np.random.Generator | None,
     where: str,
@@ -303,7 +322,6 @@ def _call_transform(
 ) -> tuple[NDArray[Any], NDArray[np.float32]]:
     assert decoding.transform is not None
     transform = load_transform(decoding.transform, decoding.directory)
-    pixels = decode_full(image, decoding.pixels.shape[0], where, decoding.pixels.exif)
     try:
         result = transform(pixels, label, rng)
         changed, label = result if isinstance(result, tuple) else (result, label)
@@ -321,4 +339,5 @@ def gives_floats(payload: bytes, where: str, decoding: Decoding) -> bool:
     """Whether the experiment's transform makes float32 images, tried on one record."""
     content, labels = read_record(payload, where, decoding)
     rng = generator(decoding.seed, 0, 0)
-    return _call_transform(content.image, labels.copy(), rng, where, decoding)[0].dtype == np.float32
+    pixels = decode_full(content.image, decoding.pixels.shape[0], where, decoding.pixels.exif)
+    return _call_transform(pixels, labels.copy(), rng, where, decoding)[0].dtype == np.float32

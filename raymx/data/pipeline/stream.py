@@ -34,8 +34,9 @@ from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from raymx._ray import ask_for_no_nodes, execution_callback, let_tasks_run_ahead
-from raymx.data.pipeline.batch import Batch
+from raymx._ray import ask_for_no_nodes, execution_callback, let_tasks_run_ahead, object_store_bytes
+from raymx.data.pipeline import store_use
+from raymx.data.pipeline.batch import TASKS, Batch
 from raymx.data.pipeline.decoding import (
     BadRecord,
     Decoded,
@@ -122,8 +123,11 @@ def _batch(row: pa.RecordBatch | None, planned: Rows, decoding: Decoding) -> Bat
         np.frombuffer(_bytes_of(row[name]), dtype) for name, dtype in _arrays(decoding).items()
     )
     bad = [BadRecord(**record) for record in json.loads(row["bad"][0].as_py())]
-    decoded = Decoded(images.reshape(count, *decoding.image_shape), labels.reshape(count, -1), mirror, usable, bad)
-    return Batch.of(decoded, planned)
+    spent = json.loads(row["spent"][0].as_py())
+    decoded = Decoded(
+        images.reshape(count, *decoding.image_shape), labels.reshape(count, -1), mirror, usable, bad, spent
+    )
+    return Batch.of(decoded, planned, TASKS)
 
 
 def _arrays(decoding: Decoding) -> dict[str, Any]:
@@ -179,7 +183,7 @@ class RecordDatasource(Datasource):  # type: ignore[misc]  # Ray is not typed
 
 
 def _decode_run(paths: tuple[str, ...], locations: list[RecordLocations], decoding: Decoding) -> Iterator[pa.Table]:
-    """One single-row block a batch: its rows, the bytes of its arrays, and its bad records as JSON."""
+    """One single-row block a batch: its rows, the bytes of its arrays, its bad records and seconds as JSON."""
     cv2.setNumThreads(1)  # this task has been given CPUs by Ray; OpenCV would take all of the machine's
     cv2.setLogLevel(0)  # what fails is raised
     try:
@@ -190,6 +194,7 @@ def _decode_run(paths: tuple[str, ...], locations: list[RecordLocations], decodi
                     "rows": [len(batch.images)],
                     **{name: _cell(array) for name, array in arrays.items()},
                     "bad": [json.dumps([asdict(record) for record in batch.bad])],
+                    "spent": [json.dumps(batch.spent)],
                 }
             )
     except DataError as error:
@@ -242,6 +247,7 @@ class _Pause(execution_callback()):  # type: ignore[misc]  # Ray is not typed
         self._woke_at, self._used_s = time.monotonic(), 0.0
 
     def on_execution_step(self, executor: object) -> None:
+        store_use.note(object_store_bytes(executor))
         used_s = time.thread_time() - self._used_s
         due = self._woke_at + used_s / LOOP_SHARE
         time.sleep(min(LONGEST_REST_S, max(0.0, due - time.monotonic())))

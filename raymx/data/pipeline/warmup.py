@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import cv2
 
-from raymx.data.pipeline.batch import Batch, Stream
+from raymx.data.pipeline.batch import HERE, Batch, Stream
 from raymx.data.pipeline.decoding import Decoding, RecordLocations, decode_batches
 from raymx.data.pipeline.order import Rows
 from raymx.data.recordio.record_set import RecordSet
@@ -59,7 +59,7 @@ def decode_here(records: RecordSet, rows: Iterable[Rows], decoding: Decoding) ->
         locations = RecordLocations(batch.ids, *records.locate(batch.ids), batch.epoch)
         with _modest_opencv():
             (decoded,) = decode_batches(records.paths, [locations], decoding)
-        yield Batch.of(decoded, batch)
+        yield Batch.of(decoded, batch, HERE)
 
 
 @contextmanager
