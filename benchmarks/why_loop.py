@@ -1,7 +1,7 @@
-"""The loop, the transform and the optimizer of why.py: steps whose time is known, and what makes them longer.
+"""The loop, the net, the transform and the optimizer of why.py: steps whose time is known, and what makes them longer.
 
-Computing is an operator of MXNet's engine that waits and holds no core, so that two workers and a server have room on
-two cores; gradients and weights are of real size, and really travel.
+Computing is an operator of MXNet's engine that waits and holds no core, so that several workers and a server have room
+on two cores; gradients and weights are of real size, and really travel. The loop of tiny layers computes really.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 SIZE = 200_000  # numbers of each of the parameters
+TINY_LAYERS = 60
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -64,6 +65,31 @@ def train(ctx: Any) -> None:
             with mx.autograd.record():
                 compute(0.4 * options["step_s"], [param.data() for param in params], [loss])
             compute(0.6 * options["step_s"] + slow, [loss], [param.grad() for param in params])
+            trainer.step()
+            ctx.show(loss)
+            if options.get("reads_weights"):
+                params[0].data().sum().asscalar()
+            time.sleep(options.get("host_s", 0.0))
+            ctx.report()
+        ctx.report({"train_loss": 1.0})
+
+
+def tiny(ctx: Any) -> None:
+    """Steps of a net of many tiny layers, which Python queues one operator after the other unless it is hybridized."""
+    options = ctx.experiment.model.options
+    net = mx.gluon.nn.HybridSequential()
+    for _ in range(TINY_LAYERS):
+        net.add(mx.gluon.nn.Dense(8, activation="relu", in_units=8))
+    net.initialize(ctx=ctx.devices)
+    if options.get("hybridized"):
+        net.hybridize(static_alloc=True, static_shape=True)
+    trainer = ctx.trainer(net)
+    images = mx.nd.ones((8, 8))
+    for epoch in ctx.epochs():
+        for _ in ctx.train_batches(epoch):
+            with mx.autograd.record():
+                loss = net(images).mean()
+            loss.backward()
             trainer.step()
             ctx.show(loss)
             ctx.report()

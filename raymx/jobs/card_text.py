@@ -86,7 +86,8 @@ def of_run(view: View, *, with_bar: bool = False) -> list[CardLine]:
         lines.append((objective_name(view), *_best(trial, view)))
     if step := view.summary.get("step"):
         lines.append(("a step", f"{1000 * step['step_s']:.3g} ms", line(step["said"].partition(": ")[2])))
-        lines += [("", "", f"[{step['bar']}]")] * (with_bar and "bar" in step)
+        if with_bar and "bar" in step:
+            lines.append(("", f"[{step['bar']}]", ""))
     now = phase(trial) if view.state == "running" else ""
     return [("now", "", now)] * bool(now) + [one for one in lines if one[1] or one[2]]
 

@@ -169,7 +169,7 @@ class TestUpdateMeter:
             self.update(0, 1.0)
             self.now += 3.0
         assert len(self.marks) == 5
-        assert self.meter.take() == {"updates": 10, "rounds": 10, "update_s": 40.0}
+        assert self.meter.take() == pytest.approx({"updates": 10, "rounds": 10, "update_s": 40.0})
 
 
 class TestMemory:
