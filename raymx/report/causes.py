@@ -123,9 +123,11 @@ def _stage(name: str, setup: Setup) -> str:
 
 
 def _host_bound(step: StepTime) -> Cause:
-    gained = gain(step.host_bound, (), likely=1.0)
-    worth = f"with operators that are there before they are due it would be up to {gained.times:.2f}x as fast"
-    return Cause(step.host_bound, f"in {words.part(step.host_bound)} of a step {step_text.HOST_BOUND}", worth)
+    gained, share = step_text.host_bound_gain(step), step.host_bound if step.queueing is None else step.queueing
+    worth = f"with operators that are queued before they are due it would be about {gained.times:.2f}x as fast"
+    if step.queueing is None:
+        worth = f"what that is worth was not measured: at most {gained.times:.2f}x as fast"
+    return Cause(share, f"in {words.part(share)} of a step {step_text.HOST_BOUND}", worth)
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:

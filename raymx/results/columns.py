@@ -127,6 +127,14 @@ OWN = (
         brief=False,
     ),
     Column(
+        "queueing_fraction",
+        "part, 0 to 1",
+        "Of the part of computing: what would be saved if all operators were queued before they are due, by one step "
+        "that was held until then.",
+        "where Python was still queueing for most of the computing of the epoch before",
+        brief=False,
+    ),
+    Column(
         "straggler",
         "rank",
         "The worker whose gradients come last in most steps.",

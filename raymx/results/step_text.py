@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from raymx.results.gains import Gain, gain
+from raymx.results.gains import Gain, gain, speedup_without
 from raymx.results.rows import steady
 from raymx.results.setup import Setup
 from raymx.results.step_parts import COLUMNS, PARTS
@@ -44,6 +44,7 @@ class StepTime:
     straggler_cause: str = ""  # "data", "compute", "loop"; "communication" where they wait for its weights
     host_bound: float = 0.0  # the part of the step, within computing, that Python takes to queue it
     rows: tuple[Mapping[str, float], ...] = ()  # the fractions of each row that counts
+    queueing: float | None = None  # the part, within computing, that is saved where all is queued before it is due
     updates: float | None = None  # of the busiest server, as a part of the time
     reading: Reading = Reading()
 
@@ -73,6 +74,7 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> StepTime | None:
         straggler_cause=cause if isinstance(cause, str) else "",
         host_bound=known(told, "host_bound_fraction") or 0.0,
         rows=tuple(_to_one({part: float(row[COLUMNS[part]]) for part in PARTS}) for row in told[1:] or told),
+        queueing=known(told, "queueing_fraction"),
         updates=known(told, "server_update_fraction"),
         reading=Reading(known(told, "own_batches_fraction"), known(told, "read_cpus_used")),
     )
@@ -177,8 +179,15 @@ HOST_BOUND = (
 )
 
 
+def host_bound_gain(step: StepTime) -> Gain:
+    """What operators that are queued before they are due are worth, as with a hybridized net."""
+    return Gain(speedup_without(step.host_bound if step.queueing is None else step.queueing))
+
+
 def is_host_bound(step: StepTime) -> bool:
-    """Whether most of the computing is as long as queueing it takes."""
+    """Whether queueing holds the computing up; where that was not tried, whether most of it is as long as queueing."""
+    if step.queueing is not None:
+        return step.queueing >= DEAD_BAND
     return step.host_bound > max(step.fractions["compute"] / 2, DEAD_BAND)
 
 

@@ -314,6 +314,8 @@ def _parts(parts: Parts) -> dict[str, Any]:
         "steps": parts.steps,
         "seconds": parts.seconds,
         "host_bound": parts.host_bound,
+        "computed": parts.computed,
+        "alone_s": parts.alone_s,
         "backward": {number: at + offset for number, at in parts.backward.items()},
     }
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from raymx.kvstore import engine
+from raymx.training.gate import Gate
 from raymx.training.marks import mark, take
 from raymx.training.timeline import Moments, Parts, free_forward_s, parts_of
 
@@ -34,6 +36,7 @@ class _Step:
     backward: int = 0
     first: int = 0
     all: int = 0
+    gate: Gate | None = None
 
 
 class StepClock:
@@ -51,6 +54,9 @@ class StepClock:
         self._first_number = 0
         self._forward_s: float | None = None
         self._held_s = 0.0
+        self._gates, self._step_s = False, 0.0  # whether a step is held until it is queued, and about what one takes
+        self._may_gate = not engine.is_naive()
+        self._weights: Callable[[], Sequence[Any]] | None = None
 
     def data(self, asked: float, got: float) -> None:
         """The batch of the next step was asked for, and came; of several for one update, the first."""
@@ -59,6 +65,8 @@ class StepClock:
 
     def queued(self) -> None:
         """The loop has the batch, and may begin to queue the step."""
+        if self._gates and self._weights and not self._step.queued and self._is_measured:
+            self._step.gate, self._gates = Gate(self._weights(), 2 * self._step_s), False
         self._step.queued = self._step.queued or time.perf_counter()
 
     def begins(self) -> None:
@@ -80,13 +88,15 @@ class StepClock:
 
     def gradients(self, gradients: Callable[[], Sequence[Any]]) -> None:
         """All gradients of the step, queued."""
+        if self._step.gate:
+            self._step.gate.open()
         if self._is_measured:
             self._step.dispatched = time.perf_counter()
             self._step.backward = mark(gradients())
 
     def weights(self, weights: Callable[[], Sequence[Any]]) -> None:
         """All weights of the step, in the order in which the net uses them, queued. The step ends."""
-        step, self._number = self._step, self._number + 1
+        step, self._number, self._weights = self._step, self._number + 1, weights
         if (self._is_measured or self._number % self._stride == 0) and len(self._steps) < MOST:
             arrays = weights()
             step.first, step.all = mark(arrays[:1]), mark(arrays)
@@ -104,11 +114,28 @@ class StepClock:
 
     def take(self) -> Parts:
         """What the steps since the last call come to; the engine must have done them."""
-        moments = list(_moments(self._steps))
+        reached = [_reached(step) for step in self._steps]
+        moments = list(_moments(self._steps, reached))
         self._forward_s = free_forward_s(moments) or self._forward_s
         parts = parts_of(moments, distributed=self._distributed, forward_s=self._forward_s)
+        parts.alone_s = self._alone_s(reached)
+        self._gate_next(parts)
         self._pace()
         return parts
+
+    def _alone_s(self, reached: Sequence[Mapping[str, float | None]]) -> float | None:
+        """What the computing of a step that was queued before took."""
+        for step, at in zip(self._steps, reached, strict=True):
+            since, backward = step.gate.since if step.gate else None, at["backward"]
+            if since is not None and backward is not None:
+                return backward - since
+        return None
+
+    def _gate_next(self, parts: Parts) -> None:
+        """Hold one of the next steps where Python's queueing may hold it up; never again where a loop waited for it."""
+        self._may_gate &= not any(step.gate and step.gate.was_forced for step in self._steps)
+        self._gates = parts.is_queued_late and self._may_gate
+        self._step_s = sum(parts.seconds.values()) / max(parts.steps, 1)
 
     def _pace(self) -> None:
         """Choose how many of the next steps are measured."""
@@ -119,12 +146,25 @@ class StepClock:
         self._began, self._first_number, self._steps = now, self._number, []
 
 
-def _moments(steps: Sequence[_Step]) -> Iterator[Moments]:
-    """Of each measured step that comes right after another one, where all of its marks were reached."""
-    reached = [{name: take(getattr(step, name)) for name in ("forward", "backward", "first", "all")} for step in steps]
+def _reached(step: _Step) -> dict[str, float | None]:
+    """When each of its marks was, None for what was not."""
+    return {name: take(getattr(step, name)) for name in ("forward", "backward", "first", "all")}
+
+
+def _moments(steps: Sequence[_Step], reached: Sequence[Mapping[str, float | None]]) -> Iterator[Moments]:
+    """Of each measured step that comes right after another one, where all of its marks were reached; but for one that
+    was held until it was queued.
+    """
     for (before, was), (step, at) in itertools.pairwise(zip(steps, reached, strict=True)):
         first, every, backward, following = was["first"], was["all"], at["backward"], at["first"]
-        if step.number != before.number + 1 or first is None or every is None or backward is None or following is None:
+        if (
+            step.gate
+            or step.number != before.number + 1
+            or first is None
+            or every is None
+            or backward is None
+            or following is None
+        ):
             continue
         yield Moments(
             number=step.number,

@@ -29,6 +29,7 @@ from statistics import median
 
 COMPUTE, COMMUNICATION, DATA, CHECKPOINT, LOOP = "compute", "communication", "data", "checkpoint", "loop"
 PARTS = (COMPUTE, COMMUNICATION, DATA, CHECKPOINT, LOOP)
+LATE = 0.4  # of the computing: while Python still queues it
 HOST_BOUND = 0.1  # of its computing: what the engine has left to do, at most, when such a step was queued
 
 
@@ -73,6 +74,14 @@ class Parts:
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     backward: dict[int, float] = field(default_factory=dict)
     host_bound: float = 0.0  # of the seconds of computing
+    computed: float = 0.0  # forward and backward passes, without what they waited for
+    queueing: float = 0.0  # of these: Python had not queued all of the step yet
+    alone_s: float | None = None  # what one step's passes take once all of it is queued, where that was tried
+
+    @property
+    def is_queued_late(self) -> bool:
+        """Whether Python is busy with most of the step while the engine computes it, so that it may hold it up."""
+        return self.queueing > LATE * self.computed
 
 
 def parts_of(steps: Sequence[Moments], *, distributed: bool, forward_s: float | None = None) -> Parts:
@@ -83,6 +92,8 @@ def parts_of(steps: Sequence[Moments], *, distributed: bool, forward_s: float | 
             found.seconds[part] += seconds
         found.backward[step.number] = step.backward
         found.host_bound += step.backward - step.begins if step.is_host_bound else 0.0
+        found.computed += step.backward - step.begins - _stalled(step, distributed, forward_s)
+        found.queueing += max(0.0, min(step.dispatched or 0.0, step.backward) - step.begins)
     return found
 
 
@@ -100,10 +111,15 @@ def _of_step(step: Moments, distributed: bool, forward_s: float | None) -> dict[
     computed, came = step.backward - step.begins, step.first - step.backward
     if not distributed:
         return {**waits, COMPUTE: computed + came}
-    stalled = 0.0
-    if forward_s is not None and step.forward is not None and not step.had_all_weights:
-        stalled = min(max(0.0, step.forward - step.begins - forward_s), computed)
+    stalled = _stalled(step, distributed, forward_s)
     return {**waits, COMPUTE: computed - stalled, COMMUNICATION: came + stalled}
+
+
+def _stalled(step: Moments, distributed: bool, forward_s: float | None) -> float:
+    """Seconds for which the forward pass waited for weights that came one by one."""
+    if not distributed or forward_s is None or step.forward is None or step.had_all_weights:
+        return 0.0
+    return min(max(0.0, step.forward - step.begins - forward_s), step.backward - step.begins)
 
 
 def _overlap(begin: float, end: float, other_begin: float, other_end: float | None) -> float:

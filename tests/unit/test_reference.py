@@ -89,6 +89,8 @@ def report(scaling: dict[str, float]) -> dict[str, object]:
         "steps": 2,
         "seconds": {"compute": 1.0, "communication": 0.5},
         "host_bound": 0.0,
+        "computed": 0.9,
+        "alone_s": 0.1,
         "backward": {1: 5.0, 2: 6.0},
     }
     gpus = {"gpu_memory_peak_mib": 900.0, "gpu_memory_fraction": 0.1, "gpu_utilization": 0.5}

@@ -129,6 +129,48 @@ def test_operators_that_are_computed_as_they_are_queued_are_bound_by_the_host() 
     mx.nd.waitall()
     parts = loop.clock.take()
     assert parts.host_bound > 0.8 * parts.seconds[COMPUTE]
+    assert parts.is_queued_late
+    assert parts.alone_s is None
+
+
+def many_operators(loop: Loop, *, waits: bool = False) -> None:
+    """Steps of 40 operators of a millisecond, each of which takes 3 ms to queue."""
+    for _ in range(STEPS):
+        loop.clock.queued()
+        for _ in range(40):
+            compute(0.001, loop.weights, [loop.loss])
+            time.sleep(0.003)
+        loop.clock.losses(loop.loss)
+        if waits:
+            loop.loss.wait_to_read()
+        compute(0.001, [loop.loss], loop.grads)
+        loop.clock.gradients(lambda: loop.grads)
+        compute(0.001, loop.grads, loop.weights)
+        loop.clock.weights(lambda: loop.weights)
+    mx.nd.waitall()
+
+
+def test_one_step_tells_what_computing_takes_once_it_is_queued() -> None:
+    loop = Loop(distributed=False)
+    many_operators(loop)
+    assert loop.clock.take().is_queued_late
+    many_operators(loop)
+    parts = loop.clock.take()
+    assert parts.steps == STEPS - 1  # the one that was held, the first, has none before it
+    assert parts.alone_s is not None
+    assert 0.04 <= parts.alone_s < 0.08
+    assert parts.seconds[COMPUTE] / parts.steps > 0.12
+
+
+def test_a_loop_that_waits_in_the_middle_of_a_step_is_let_go_on_and_not_held_again() -> None:
+    loop = Loop(distributed=False)
+    many_operators(loop, waits=True)
+    loop.clock.take()
+    many_operators(loop, waits=True)
+    parts = loop.clock.take()
+    assert (parts.alone_s, parts.is_queued_late) == (None, True)
+    many_operators(loop, waits=True)
+    assert loop.clock.take().steps == STEPS - 1
 
 
 def test_of_short_steps_one_in_several_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

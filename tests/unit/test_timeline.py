@@ -76,7 +76,7 @@ def test_a_free_forward_pass_is_one_for_which_all_weights_were_there() -> None:
 def told(compute: float, communication: float, backward: dict[int, float], **more: float) -> dict[str, Any]:
     """Of two steps."""
     seconds = {"compute": compute, "communication": communication, **more}
-    return {"steps": 2, "seconds": seconds, "backward": backward, "host_bound": 0.0}
+    return {"steps": 2, "seconds": seconds, "backward": backward, "host_bound": 0.0, "alone_s": None}
 
 
 class TestWorkers:
