@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,20 @@ RESUME_NEWEST = ""
 """``args.resume`` when --resume names no run folder: the newest run of the experiment is meant."""
 
 # The values of these flags are text whatever they look like; all others are read as YAML (2 is a number).
+_ALONE = {"--dry-run": "--dry-run=full", "--profile": "--profile=20:30"}
+_PAIRS: dict[str, Callable[[int, int], object]] = {
+    "resources.workers": lambda least, most: {"min": least, "max": most},
+    "profile.steps": lambda first, last: [first, last],
+}
 _TEXT_FLAGS = ("--name", "--kv-store", "--dtype", "--gc-type")
 
 
 class _RunParser(argparse.ArgumentParser):
-    """``--dry-run`` takes a value behind ``=`` alone, so that EXPERIMENT may follow it."""
+    """``--dry-run`` and ``--profile`` take a value behind ``=`` alone, so that EXPERIMENT may follow them."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         given = sys.argv[1:] if args is None else args
-        return super().parse_known_args(["--dry-run=full" if one == "--dry-run" else one for one in given], namespace)
+        return super().parse_known_args([_ALONE.get(one, one) for one in given], namespace)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -123,6 +129,12 @@ def _add_mxnet_flags(group: argparse._ArgumentGroup) -> None:
     add("--gc-type", metavar="TYPE", help="gradient compression: none or 2bit")
     add("--gc-threshold", metavar="X", help="threshold of 2bit compression")
     add("--disp-batches", metavar="N", help="show progress every N batches")
+    add(
+        "--profile",
+        metavar="FIRST:LAST",
+        help="trace these steps, counted from 1, of all roles on one clock, in a file that Perfetto opens; alone it is "
+        "--profile=20:30",
+    )
 
 
 def _add_ray_flags(group: argparse._ArgumentGroup) -> None:
@@ -144,9 +156,9 @@ def _flag_value(key: str, text: str) -> object:
 
 
 def _value(key: str, text: str, source: str) -> object:
-    """YAML, but for 2:8 workers, which YAML 1.1 takes for a number to the base 60."""
-    ends = re.fullmatch(r"([0-9]+):([0-9]+)", text.strip()) if key == "resources.workers" else None
-    return {"min": int(ends[1]), "max": int(ends[2])} if ends else yaml_text.parse(text, source)
+    """YAML, but for 2:8 workers and steps, which YAML 1.1 takes for a number to the base 60."""
+    ends = re.fullmatch(r"([0-9]+):([0-9]+)", text.strip()) if key in _PAIRS else None
+    return _PAIRS[key](int(ends[1]), int(ends[2])) if ends else yaml_text.parse(text, source)
 
 
 def _gpus(text: str) -> int | str:

@@ -153,6 +153,16 @@ class Server:
         return {**self._usage.take(), **self._server.take_updates()}
 
     @ray.method(concurrency_group="control")
+    def updates(self, since: float, until: float) -> tuple[str, list[tuple[int, float, float]]]:
+        """The node, and `raymx.kvstore.server.HostedServer.updates`."""
+        return os.uname().nodename, self._server.updates(since, until)
+
+    @ray.method(concurrency_group="control")
+    def clock(self) -> float:
+        """What time it is here."""
+        return time.time()
+
+    @ray.method(concurrency_group="control")
     def refused(self) -> list[int]:
         """The commands from the network that this server refused in this generation, by their numbers."""
         return list(self._server.refused)
@@ -299,6 +309,11 @@ class Worker:
             "pid": os.getpid(),
             "warnings": self._warnings.take(),
         }
+
+    @ray.method(concurrency_group="watch")
+    def clock(self) -> float:
+        """What time it is here."""
+        return time.time()
 
     @ray.method(concurrency_group="watch")
     def stacks(self) -> str:

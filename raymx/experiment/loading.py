@@ -55,6 +55,7 @@ FLAGS = {
     "--gc-type": "kvstore.compression.type",
     "--gc-threshold": "kvstore.compression.threshold",
     "--disp-batches": "report.disp_batches",
+    "--profile": "profile.steps",
 }
 """Flags of the command line and the keys that they set."""
 

@@ -59,6 +59,7 @@ def problems(experiment: ExperimentConfig, *, gpus_available: int | None = None)
         _data(experiment),
         _labels(experiment),
         _metric(experiment),
+        _profile(experiment),
     )
     return [problem for rule in rules for problem in rule]
 
@@ -402,6 +403,17 @@ def _labels(experiment: ExperimentConfig) -> Iterator[Problem]:
                 f"{width}",
                 "make them equal, or choose another one",
             )
+
+
+def _profile(experiment: ExperimentConfig) -> Iterator[Problem]:
+    ranks, workers = experiment.profile.workers, experiment.resources.max_workers
+    if ranks != "all" and experiment.profile.steps and not any(rank < workers for rank in ranks):
+        yield Problem(
+            "profile.workers",
+            list(ranks),
+            f"the run has the workers 0 to {workers - 1}, so that nothing would be traced",
+            "name some of them, or all",
+        )
 
 
 def _metric(experiment: ExperimentConfig) -> Iterator[Problem]:

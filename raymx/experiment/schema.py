@@ -520,6 +520,42 @@ class Report(Section):
     """Batches from one loss in the live line to the next."""
 
 
+MOST_TRACED = 200  # steps: the operators of a large net are thousands a step
+
+
+class Profile(Section):
+    """A trace of some steps, with all roles on one clock: see `python -m raymx.run --profile`."""
+
+    steps: Annotated[
+        tuple[Count, Count] | None,
+        BeforeValidator(as_tuple),
+        Field(description="the first and the last step, such as [20, 30], counted from 1, or null"),
+    ] = None
+    """The steps of a trial that are traced, counted from 1 where its workers begin; ``null``: none. They are a little
+    slower, since MXNet notes each operator.
+    """
+    workers: Annotated[
+        Literal["all"] | tuple[Annotated[int, Field(ge=0)], ...],
+        BeforeValidator(as_tuple),
+        Field(description="all, or a list of ranks such as [0, 1]"),
+    ] = "all"
+    """Whose operators, records and waits are traced, by rank."""
+
+    @field_validator("steps")
+    @classmethod
+    def _a_window(cls, steps: tuple[int, int] | None) -> tuple[int, int] | None:
+        if steps and not 0 <= steps[1] - steps[0] < MOST_TRACED:
+            raise ValueError(
+                f"it is {list(steps)}: the last step must not come before the first, and at most {MOST_TRACED} can be "
+                "traced"
+            )
+        return steps
+
+    def is_of(self, rank: int) -> bool:
+        """Whether this worker is traced."""
+        return self.steps is not None and (self.workers == "all" or rank in self.workers)
+
+
 class Tracking(Section):
     """Experiment trackers that get every row: MLflow's URI and Weights & Biases' project. TensorBoard is always on."""
 
@@ -568,6 +604,7 @@ class ExperimentConfig(Section):
     resources: Resources = Resources()
     failures: Failures = Failures()
     report: Report = Report()
+    profile: Profile = Profile()
     tracking: Tracking = Tracking()
     checkpoint: Checkpoint = Checkpoint()
     sweep: Sweep = Sweep()

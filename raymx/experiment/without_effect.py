@@ -165,7 +165,7 @@ def effective(experiment: ExperimentConfig) -> str:
     What is idle has its default, and what ``auto`` or null stands for takes their place.
     """
     raw = experiment.to_dict()
-    for key in ("name", "sweep", "tracking", "checkpoint", "report", "failures"):
+    for key in ("name", "sweep", "tracking", "checkpoint", "report", "failures", "profile"):
         raw.pop(key, None)
     for key in idle(experiment):
         *sections, last = key.split(".")

@@ -11,6 +11,7 @@ import ctypes
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -72,6 +73,8 @@ class HostedServer:
 
         self._updater = Updater(spec, restored, masters=True)
         self._meter = self._new_meter()
+        if spec.traced:
+            self._meter.keep()
         self._store._set_updater(Guarded(self._updater, self._fail, self._meter))
 
     def updater(self) -> Any:
@@ -83,6 +86,12 @@ class HostedServer:
     def take_updates(self) -> dict[str, float]:
         """What `UpdateMeter.take` tells; nothing where the optimizer is elsewhere."""
         return self._meter.take() if self._meter else {}
+
+    def updates(self, since: float, until: float) -> list[tuple[int, float, float]]:
+        """(key, begin, end) of updates that began in between, of a run that is traced; times as of ``time.time``."""
+        offset = time.time() - time.perf_counter()
+        found = self._meter.kept(since - offset, until - offset) if self._meter else []
+        return [(key, began + offset, ended + offset) for key, began, ended in found]
 
     def wait_failure(self) -> str:
         """Block until an update raised, and give the traceback, or until the generation ends, and give ""."""

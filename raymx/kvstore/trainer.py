@@ -193,15 +193,19 @@ class Trainer:
         """Elements of each key."""
         return {key: int(np.prod(param.shape)) for key, (_, param) in enumerate(self._params)}
 
+    def exchanges(self) -> list[tuple[str, int, int]]:
+        """(name, pushed, pulled): the payload bytes of each key in one step of this worker, 0 where none leave it."""
+        each = [(0, 0)] * len(self._params)
+        if self._settings.distributed:
+            each = self._wire.bytes_by_key(compressed=bool(self._settings.compression))
+        return [(name, *both) for name, both in zip(self.names, each, strict=True)]
+
     def bytes_a_step(self) -> tuple[int, int]:
         """(pushed, pulled) payload bytes of this worker in one step; (0, 0) where nothing leaves the process."""
-        if not self._settings.distributed:
-            return 0, 0
-        compressed = bool(self._settings.compression)
         agrees = self._overflow is not None and self._overflow.agrees
-        agreed = bytes_a_step([1], 4, compressed=compressed) if agrees else (0, 0)
-        pushed, pulled = self._wire.bytes_a_step(compressed=compressed)
-        return pushed + agreed[0], pulled + agreed[1]
+        agreed = bytes_a_step([1], 4, compressed=bool(self._settings.compression)) if agrees else (0, 0)
+        each = self.exchanges()
+        return sum(one[1] for one in each) + agreed[0], sum(one[2] for one in each) + agreed[1]
 
     def learning_rate(self) -> float | None:
         """The rate of the last update, or None where the servers know it."""

@@ -8,13 +8,14 @@ are many, one in several of each key is measured, and stands for the others of t
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 MOST_PER_SEC = 300.0  # updates that are measured: each costs some 30 microseconds
 MOST_OPEN = 1024  # marks that may be under way
+MOST_KEPT = 100_000  # updates
 
 
 @dataclass
@@ -52,11 +53,22 @@ class UpdateMeter:
         self._mark, self._reached, self._clock = mark, reached, clock
         self._figures, self._stride, self._since = _Figures(), 1, clock()
         self._open: list[tuple[int, float, int]] = []  # key, when it began, its mark
+        self._kept: deque[tuple[int, float, float]] | None = None
+
+    def keep(self) -> None:
+        """From now on all updates are measured, and the newest kept: for a trace."""
+        self._kept = deque(maxlen=MOST_KEPT)
+
+    def kept(self, since: float, until: float) -> list[tuple[int, float, float]]:
+        """(key, begin, end) of those that began in between; times of the clock."""
+        self._close()
+        return [one for one in self._kept or () if since <= one[1] <= until]
 
     def update(self, key: int, weight: Any, make: Callable[[], None]) -> None:
         """Have an update of ``weight`` made."""
         figures = self._figures
-        is_measured = figures.counts[key] % self._stride == 0 and len(self._open) < MOST_OPEN
+        is_due = figures.counts[key] % self._stride == 0 or self._kept is not None
+        is_measured = is_due and len(self._open) < MOST_OPEN
         figures.counts[key] += 1
         began = self._clock() if is_measured else 0.0
         make()
@@ -84,3 +96,5 @@ class UpdateMeter:
                 self._open.append((key, began, number))
             else:
                 self._figures.add(key, at - began)
+                if self._kept is not None:
+                    self._kept.append((key, began, at))

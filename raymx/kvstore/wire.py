@@ -81,13 +81,12 @@ class Wire:
         """Let go of the store."""
         self._store = None
 
-    def bytes_a_step(self, *, compressed: bool) -> tuple[int, int]:
+    def bytes_by_key(self, *, compressed: bool) -> list[tuple[int, int]]:
         """(pushed, pulled) payload bytes of this worker in one step."""
-        each = [
+        return [
             bytes_a_step([int(np.prod(grads[0].shape))], np.dtype(grads[0].dtype).itemsize, compressed=compressed)
             for grads in self.gradients
         ]
-        return sum(pushed for pushed, _ in each), sum(pulled for _, pulled in each)
 
     def _make(self, first: int, values: list[mx.nd.NDArray]) -> None:
         self._store.init(list(range(first, first + len(values))), values)

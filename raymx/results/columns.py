@@ -204,6 +204,14 @@ OWN = (
         tracked=False,
     ),
     Column(
+        "operators",
+        "[name, calls, seconds]",
+        "MXNet's operators in a traced step of a worker, a list, the longest first.",
+        "in the row that ends a trace (``profile.steps``)",
+        brief=False,
+        tracked=False,
+    ),
+    Column(
         "object_store_mib",
         "MiB",
         "The most that this run's reading kept in a node's object store since the last row, by Ray Data's own count; "

@@ -26,7 +26,7 @@ from raymx.training.input_use import InputUse
 from raymx.training.membership import Membership
 from raymx.training.meter import Meter
 from raymx.training.position import LoopPosition
-from raymx.training.step_clock import StepClock
+from raymx.training.profiled_clock import clock_of
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class DeviceBatches:
         self.data = WorkerData(experiment, share, self._open_stream)
         self.meter = Meter()
         self.input = InputUse()
-        self.clock = StepClock(distributed=membership.distributed)
+        self.clock = clock_of(experiment, membership)
         self.progress: dict[str, Any] = {}
         self.num_given = 0
         self._own_steps = 0  # made since the last report, by a loop that takes no batches from here
@@ -110,6 +110,7 @@ class DeviceBatches:
             began = time.perf_counter()
             on_devices = self._on_devices(batch)
             self.input.took(batch, time.perf_counter() - began)
+            self.clock.took(batch)
             self._ahead.wait(number)
             self.clock.queued()
             yield on_devices

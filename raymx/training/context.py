@@ -127,6 +127,7 @@ class WorkerContext:
             self._step_begins,
             self._batches.clock,
         )
+        self._batches.clock.exchanges(self._trainer.exchanges)
         self._snapshots.train(params, self._trainer, rates.shift)
         return self._trainer
 
@@ -275,6 +276,7 @@ class WorkerContext:
                 "metrics": numbers("metrics", metrics),
                 "meter": figures,
                 "parts": _parts(parts),
+                "traced": self._batches.clock.take_traced(),
                 "held_s": self._batches.clock.take_held_s(),
                 "sync_s": self.host_waits.take_seconds(),
                 "host_waits": self.host_waits.take(code_folder(self.experiment.directory)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -220,27 +220,29 @@ def hybridize(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], experiment: Exp
 
     A net that cannot be hybridized, or gives something else, runs without; a warning names why.
     """
-    mode = experiment.model.hybridize
+    mode, flags = experiment.model.hybridize, _STATIC | (_BY_NAME if experiment.profile.steps else {})
     if mode is False:
         return
     if mode == "auto":
-        reason = _difference(net, inputs, _TOLERANCE.get(experiment.precision.dtype, 1e-4))
+        reason = _difference(net, inputs, _TOLERANCE.get(experiment.precision.dtype, 1e-4), flags)
         if reason:
             log.warning("the net runs without hybridize: %s", reason)
             net.hybridize(False)
             return
-    net.hybridize(static_alloc=True, static_shape=True)
+    net.hybridize(**flags)
 
 
+_STATIC = {"static_alloc": True, "static_shape": True}
+_BY_NAME = {"forward_bulk_size": 0, "backward_bulk_size": 0}  # for a trace: operators that run in one go have one name
 # Of the largest output: a graph may fuse operators, and round at other points than the imperative run.
 _TOLERANCE = {"float16": 2e-2, "amp_float16": 2e-2, "amp_bfloat16": 1e-1}
 
 
-def _difference(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], tolerance: float) -> str:
+def _difference(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], tolerance: float, flags: Mapping[str, Any]) -> str:
     if not isinstance(net, gluon.HybridBlock):
         return "it is a Block and no HybridBlock"
     imperative = _arrays(net(*inputs))
-    net.hybridize(static_alloc=True, static_shape=True)
+    net.hybridize(**flags)
     try:
         hybrid = _arrays(net(*inputs))
     except Exception as error:  # whatever the user's hybrid_forward raises is the reason

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from raymx.data.pipeline.batch import Batch
 from raymx.kvstore import engine
+from raymx.results.trace import Traced
 from raymx.training.gate import Gate
 from raymx.training.marks import mark, take
 from raymx.training.timeline import Moments, Parts, free_forward_s, parts_of
@@ -68,6 +70,16 @@ class StepClock:
         if self._gates and self._weights and not self._step.queued and self._is_measured:
             self._step.gate, self._gates = Gate(self._weights(), 2 * self._step_s), False
         self._step.queued = self._step.queued or time.perf_counter()
+
+    def took(self, batch: Batch) -> None:
+        """The batch that came."""
+
+    def exchanges(self, told: Callable[[], Sequence[tuple[str, int, int]]]) -> None:
+        """``told`` gives name, and bytes that are pushed and pulled, of each key of the store."""
+
+    def take_traced(self) -> Traced | None:
+        """What was traced, where steps are (`raymx.training.profiled_clock`)."""
+        return None
 
     def begins(self) -> None:
         """The loop begins a forward pass; what it did with the batch before was not computing."""

@@ -29,7 +29,7 @@ from raymx.experiment.loading import ExperimentConfig
 from raymx.results import rows
 from raymx.storage import Location
 from raymx.training.channel import Event
-from raymx.trial import failures
+from raymx.trial import failures, tracing
 from raymx.trial.checkpoints import TrialCheckpoints
 from raymx.trial.hold import Hold, behind
 from raymx.trial.mailbox import Mailbox
@@ -263,10 +263,14 @@ class Controller:
             "learning_rate": self._requests.learning_rate(),
         }
         row |= self._requests.usage(row, reports[0]["arrays"])
+        traced, said = tracing.write(reports, self._generation, self._location)
+        if said:
+            self._progress.note(said)
         self._take_snapshot()
         if problem := rows.divergence(row):
             self._progress.warn_of_loss(problem)
             self._show()
+        row |= traced
         if rows.ends_trial(row, self._experiment.failures.nan):
             self.state = Failed()
             return {**row, DONE: True}

@@ -30,6 +30,7 @@ class Batch:
     records_done: int = 0  # of the epoch, by all workers, when this step is done; 0 for validation
     source: str = MEMORY  # where it was decoded
     spent: Mapping[str, float] = field(default_factory=dict)  # seconds that its decoding took, by stage
+    began: float = 0.0  # when that began, by ``time.time`` there; 0 where it was not decoded now
 
     def copy(self) -> Batch:
         """With arrays of its own."""
@@ -61,6 +62,7 @@ class Batch:
             rows.records_done,
             source,
             decoded.spent,
+            decoded.began,
         )
 
 

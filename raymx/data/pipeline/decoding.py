@@ -126,9 +126,9 @@ class Decoded:
     mirror: NDArray[np.uint8]  # uint8 (rows,): 1 where the picture is to be mirrored
     usable: NDArray[np.uint8]  # uint8 (rows,): 0 for a bad record
     bad: list[BadRecord]
-    spent: dict[str, float] = field(
-        default_factory=dict
-    )  # seconds by stage, in their order: "read", "decode", "transform"
+    # Seconds by stage, in their order: "read", "decode", "transform"; and when that began, by ``time.time``.
+    spent: dict[str, float] = field(default_factory=dict)
+    began: float = 0.0
 
     def spend(self, stage: str, since: float) -> float:
         """Add the seconds since then, by ``time.perf_counter``, to a stage; what the clock says now."""
@@ -174,6 +174,7 @@ def _decode_batch(
         np.zeros(rows, np.uint8),
         np.ones(rows, np.uint8),
         [],
+        began=time.time(),
     )
     # Python numbers: an index into a NumPy array for every record is slower than decoding a small image.
     columns = (batch.ids, batch.files, batch.offsets, batch.first_rows)

@@ -123,9 +123,9 @@ def _batch(row: pa.RecordBatch | None, planned: Rows, decoding: Decoding) -> Bat
         np.frombuffer(_bytes_of(row[name]), dtype) for name, dtype in _arrays(decoding).items()
     )
     bad = [BadRecord(**record) for record in json.loads(row["bad"][0].as_py())]
-    spent = json.loads(row["spent"][0].as_py())
+    spent, began = json.loads(row["spent"][0].as_py())
     decoded = Decoded(
-        images.reshape(count, *decoding.image_shape), labels.reshape(count, -1), mirror, usable, bad, spent
+        images.reshape(count, *decoding.image_shape), labels.reshape(count, -1), mirror, usable, bad, spent, began
     )
     return Batch.of(decoded, planned, TASKS)
 
@@ -194,7 +194,7 @@ def _decode_run(paths: tuple[str, ...], locations: list[RecordLocations], decodi
                     "rows": [len(batch.images)],
                     **{name: _cell(array) for name, array in arrays.items()},
                     "bad": [json.dumps([asdict(record) for record in batch.bad])],
-                    "spent": [json.dumps(batch.spent)],
+                    "spent": [json.dumps([batch.spent, batch.began])],
                 }
             )
     except DataError as error:
