@@ -9,7 +9,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from raymx.report import tables, words
+from raymx.report import operator_tables, tables, words
 from raymx.report.diagnoses import KINDS, Diagnosis
 from raymx.report.findings import Findings
 from raymx.report.model import SweepResult
@@ -38,6 +38,7 @@ def page(found: Findings, pictures: Sequence[Picture]) -> str:
             front=tables.front(found.cells, found.study.objective) if _has_front(found) else None,
             effects=tables.effects(found.effects, found.study.objective) if found.effects else None,
             trials=tables.trials(found) if found.study.entries else None,
+            operators=operator_tables.table(found),
             skipped=_skipped(found),
             failed=_failed(found),
             sweeps=[{"name": sweep.name, "lines": _about(sweep)} for sweep in found.sweeps],

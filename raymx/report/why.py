@@ -11,7 +11,7 @@ from raymx.report.findings import Findings
 from raymx.report.measures import TrialMeasures
 from raymx.report.model import SWEEP, TrialResult, label_of
 from raymx.report.study import Entry
-from raymx.results import step_text
+from raymx.results import operators, step_text
 from raymx.results.setup import Setup
 from raymx.results.step_parts import PARTS
 from raymx.results.step_text import StepTime
@@ -47,6 +47,9 @@ def _trial(entry: Entry, found: Findings, setup: Setup) -> Iterator[str]:
             yield f"  not known, since it was not measured: {'; '.join(unmeasured)}"
         if not known:
             yield "  nothing but computing takes 5 % or more of a step: a faster one needs faster computing"
+    if told := operators.of_rows(trial.rows):
+        yield "  a traced step of a worker, by operator:"
+        yield from (f"    {line}" for line in operators.lines(told))
     for diagnosis in found.diagnoses:
         if (diagnosis.sweep, diagnosis.trial_id) == (trial.sweep, trial.trial_id) and diagnosis.kind != "input":
             yield f"  {KINDS[diagnosis.kind].word}: {diagnosis.text}. {KINDS[diagnosis.kind].advice}"
@@ -75,6 +78,11 @@ def _difference(fast: Entry, slow: Entry) -> Iterator[str]:
     yield f"{_name(fast.trial)} is {speeds[0] / speeds[1]:.2f}x as fast as {_name(slow.trial)}, by samples/s"
     rows_fast, rows_slow = (trial.global_batch_size or 1 for trial in (fast.trial, slow.trial))
     yield from _by_part(steps[0], steps[1], rows_fast, rows_slow)
+    told = operators.of_rows(fast.trial.rows), operators.of_rows(slow.trial.rows)
+    if all(told):
+        yield "  by operator, the second beside the first:"
+        each = (_rows_a_worker(fast.trial), _rows_a_worker(slow.trial))
+        yield from (f"    {line}" for line in operators.compared(*told, samples=each))
 
 
 def _by_part(fast: StepTime, slow: StepTime, fast_batch: int, slow_batch: int) -> Iterator[str]:
@@ -90,6 +98,10 @@ def _by_part(fast: StepTime, slow: StepTime, fast_batch: int, slow_batch: int) -
 
 def _a_thousand(step: StepTime, batch: int) -> dict[str, float]:
     return {part: 1000 * step.fractions[part] * step.step_s / batch for part in PARTS}
+
+
+def _rows_a_worker(trial: TrialResult) -> float:
+    return (trial.global_batch_size or 1) / (trial.num_workers or 1)
 
 
 def _name(trial: TrialResult) -> str:

@@ -52,10 +52,12 @@ def lines(operators: Sequence[Operator], most: int = 10) -> Iterator[str]:
         yield f"{one.name:<{width}}  {share:5.1f} %  {1000 * one.seconds:9.3f} ms  {one.calls:g} times a step"
 
 
-def compared(fast: Sequence[Operator], slow: Sequence[Operator], samples: tuple[int, int] = (1, 1)) -> Iterator[str]:
+def compared(
+    fast: Sequence[Operator], slow: Sequence[Operator], samples: tuple[float, float] = (1.0, 1.0)
+) -> Iterator[str]:
     """``Convolution 1.9x, 3.1 ms and 5.9 ms``: what each operator of ``slow`` takes as times of ``fast``.
 
-    For as many samples: ``samples`` are those of a step of each.
+    For as many samples: ``samples`` are those of a step of a worker in each.
     """
     first = {one.name: one.seconds / samples[0] for one in fast}
     second = {one.name: one.seconds / samples[1] for one in slow}

@@ -139,14 +139,15 @@ def _of_process(number: int, traced: Traced, first: float) -> Iterator[dict[str,
             yield _named("thread_name", number, thread, {"name": title})
             yield _named("thread_sort_index", number, thread, {"sort_index": thread})
             for span in sorted(spans, key=lambda one: (one.began, -one.ended)):
+                began, ended = (round(1e6 * (at - first), 3) for at in (span.began, span.ended))
                 yield {
                     "ph": "X",
                     "name": span.name,
                     "cat": name,
                     "pid": number,
                     "tid": thread,
-                    "ts": round(1e6 * (span.began - first), 3),
-                    "dur": round(1e6 * max(0.0, span.ended - span.began), 3),
+                    "ts": began,
+                    "dur": round(max(0.0, ended - began), 3),  # so that neighbours touch and do not overlap
                     "args": dict(span.about),
                 }
 

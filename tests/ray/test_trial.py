@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import pickle
 import re
@@ -20,6 +22,7 @@ from ray.exceptions import RayTaskError
 from raymx.data.recordio.record import RecordIOWriter, pack
 from raymx.errors import DataError, KVStoreError, TrainingError
 from raymx.experiment.loading import ExperimentConfig
+from raymx.results.trace import Span, nested
 from raymx.trial.requests import check_same_data
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -189,6 +192,41 @@ def test_weights_in_a_layout_of_onednns_own_reach_the_servers(trial: TrialByHand
     rows = trial.run()
     assert [row["epoch"] for row in rows] == [1, 2]
     assert rows[-1]["validation_accuracy"] > 0.3
+
+
+def test_a_trace_has_all_roles_on_one_clock(trial: TrialByHand) -> None:
+    """Every push has its update on the server and its pull; and read tasks, operators and the loop are there."""
+    experiment = make_default({"profile.steps": [3, 5], "data.cache": "none", "training.epochs": 1})
+    (row,) = trial.begin(experiment).run()
+    (path,) = re.findall(r"a trace of 3 steps is in (.*): open it at ", "\n".join(trial.notes()))
+    events = json.loads(gzip.decompress(Path(path).read_bytes()))["traceEvents"]
+    process = {one["pid"]: one["args"]["name"].split(" (")[0] for one in events if one["name"] == "process_name"}
+    assert list(process.values()) == ["worker 0", "worker 1", "server 0"]
+    complete = [one for one in events if one["ph"] == "X"]
+    assert {"forward", "backward", "Convolution", "wait for data", "read", "decode"} <= {
+        one["name"] for one in complete
+    }
+    for thread in {(one["pid"], one["tid"]) for one in complete}:
+        mine = [one for one in complete if (one["pid"], one["tid"]) == thread]
+        assert nested([Span("", one["ts"], round(one["ts"] + one["dur"], 3)) for one in mine])
+    updates = [one for one in complete if process[one["pid"]] == "server 0"]
+    names = {one["name"] for one in updates}
+    assert "0.weight" in names
+    for worker in (1, 2):
+        for name in names:
+            for step in (3, 4, 5):
+                mine = [one for one in complete if one["pid"] == worker and one["args"].get("step") == step]
+                (push,) = (one for one in mine if one["name"] == f"push {name}")
+                (pull,) = (one for one in mine if one["name"] == f"pull {name}")
+                assert push["args"]["bytes"] == pull["args"]["bytes"] > 0
+                (update,) = (one for one in updates if one["name"] == name and _within(one, push["ts"], pull))
+                assert push["ts"] + push["dur"] == pytest.approx(update["ts"], abs=1)
+                assert update["ts"] + update["dur"] <= pull["ts"] + 1000
+    assert {"Convolution", "FullyConnected", "_backward_Convolution"} <= {name for name, _, _ in row["operators"]}
+
+
+def _within(update: dict[str, Any], since: float, pull: dict[str, Any]) -> bool:
+    return since <= update["ts"] and update["ts"] + update["dur"] <= pull["ts"] + pull["dur"] + 1000
 
 
 @pytest.mark.parametrize(
