@@ -15,7 +15,7 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 SIZE = 200_000  # numbers of each of the parameters
-TINY_LAYERS = 60
+TINY_LAYERS, TINY_UNITS = 60, 32
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -79,12 +79,12 @@ def tiny(ctx: Any) -> None:
     options = ctx.experiment.model.options
     net = mx.gluon.nn.HybridSequential()
     for _ in range(TINY_LAYERS):
-        net.add(mx.gluon.nn.Dense(8, activation="relu", in_units=8))
+        net.add(mx.gluon.nn.Dense(TINY_UNITS, activation="relu", use_bias=False, in_units=TINY_UNITS))
     net.initialize(ctx=ctx.devices)
     if options.get("hybridized"):
         net.hybridize(static_alloc=True, static_shape=True)
     trainer = ctx.trainer(net)
-    images = mx.nd.ones((8, 8))
+    images = mx.nd.ones((TINY_UNITS, TINY_UNITS))
     for epoch in ctx.epochs():
         for _ in ctx.train_batches(epoch):
             with mx.autograd.record():
@@ -97,8 +97,8 @@ def tiny(ctx: Any) -> None:
 
 
 def slow_transform(image: Any, label: Any, rng: Any) -> Any:
-    """Reading a record takes 10 ms."""
-    time.sleep(0.01)
+    """Reading a record takes 15 ms."""
+    time.sleep(0.015)
     return image, label
 
 

@@ -129,8 +129,8 @@ OWN = (
     Column(
         "queueing_fraction",
         "part, 0 to 1",
-        "Of the part of computing: what would be saved if all operators were queued before they are due, by one step "
-        "that was held until then.",
+        "Part in which Python queued forward and backward passes while nothing else held the step up: what a "
+        "hybridized net would save. By one to three steps that were held until all of them was queued.",
         "where Python was still queueing for most of the computing of the epoch before",
         brief=False,
     ),

@@ -50,8 +50,8 @@ def columns_of(told: Sequence[Mapping[str, Any]], *, in_step: bool) -> dict[str,
     found: dict[str, Any] = {COLUMNS[part]: middle[part] / whole for part in PARTS}
     found["host_bound_fraction"] = told[rank]["host_bound"] / told[rank]["steps"] / whole
     if told[rank]["alone_s"] is not None:
-        computed_s = told[rank]["computed"] / told[rank]["steps"]
-        found["queueing_fraction"] = max(0.0, computed_s - told[rank]["alone_s"]) / whole
+        queueing_s = told[rank]["queueing"] / told[rank]["steps"]
+        found["queueing_fraction"] = max(0.0, min(queueing_s, whole - told[rank]["alone_s"])) / whole
     if last is None:
         return found
     return {**found, "straggler": last, "straggler_cause": cause}

@@ -316,7 +316,7 @@ def _parts(parts: Parts) -> dict[str, Any]:
         "steps": parts.steps,
         "seconds": parts.seconds,
         "host_bound": parts.host_bound,
-        "computed": parts.computed,
+        "queueing": parts.queueing,
         "alone_s": parts.alone_s,
         "backward": {number: at + offset for number, at in parts.backward.items()},
     }

@@ -1,4 +1,4 @@
-"""One step that MXNet's engine may not begin before all of it is queued: how long its computing takes by itself.
+"""One step that MXNet's engine may not begin before all of it is queued: how long it takes by itself.
 
 Where Python queues operators no faster than they are computed, that tells what would be left of a step if queueing took
 no time, as with a hybridized net. The gate is an operator that writes the weights, so to say, until it is opened: what

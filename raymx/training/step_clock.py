@@ -20,6 +20,7 @@ from raymx.training.timeline import Moments, Parts, free_forward_s, parts_of
 
 EVERY_S = 0.1  # between two steps that are measured
 LEAST = 10  # measured steps between two reports, where there are so many steps
+GATES, STEPS_A_GATE = 3, 30  # between two reports; of each so many steps one, which takes about twice as long
 MOST = 4096  # steps between two reports of which the moments are kept
 
 
@@ -56,7 +57,7 @@ class StepClock:
         self._first_number = 0
         self._forward_s: float | None = None
         self._held_s = 0.0
-        self._gates, self._step_s = False, 0.0  # whether a step is held until it is queued, and about what one takes
+        self._gates, self._step_s = 0, 0.0  # steps that are held until they are queued, and about what one takes
         self._may_gate = not engine.is_naive()
         self._weights: Callable[[], Sequence[Any]] | None = None
 
@@ -68,7 +69,7 @@ class StepClock:
     def queued(self) -> None:
         """The loop has the batch, and may begin to queue the step."""
         if self._gates and self._weights and not self._step.queued and self._is_measured:
-            self._step.gate, self._gates = Gate(self._weights(), 2 * self._step_s), False
+            self._step.gate, self._gates = Gate(self._weights(), 2 * self._step_s), self._gates - 1
         self._step.queued = self._step.queued or time.perf_counter()
 
     def took(self, batch: Batch) -> None:
@@ -100,8 +101,6 @@ class StepClock:
 
     def gradients(self, gradients: Callable[[], Sequence[Any]]) -> None:
         """All gradients of the step, queued."""
-        if self._step.gate:
-            self._step.gate.open()
         if self._is_measured:
             self._step.dispatched = time.perf_counter()
             self._step.backward = mark(gradients())
@@ -113,6 +112,8 @@ class StepClock:
             arrays = weights()
             step.first, step.all = mark(arrays[:1]), mark(arrays)
             self._steps.append(step)
+        if step.gate:
+            step.gate.open()
         self._last, self._step = step, _Step(self._number)
 
     @property
@@ -136,17 +137,19 @@ class StepClock:
         return parts
 
     def _alone_s(self, reached: Sequence[Mapping[str, float | None]]) -> float | None:
-        """What the computing of a step that was queued before took."""
+        """What a step that was queued before it began took: the shortest, since what else runs only adds to it."""
+        found = []
         for step, at in zip(self._steps, reached, strict=True):
-            since, backward = step.gate.since if step.gate else None, at["backward"]
-            if since is not None and backward is not None:
-                return backward - since
-        return None
+            since, first = step.gate.since if step.gate else None, at["first"]
+            if since is not None and first is not None:
+                found.append(first - since)
+        return min(found, default=None)
 
     def _gate_next(self, parts: Parts) -> None:
-        """Hold one of the next steps where Python's queueing may hold it up; never again where a loop waited for it."""
+        """Hold some of the next steps where Python's queueing may hold them up; never again where a loop waited."""
         self._may_gate &= not any(step.gate and step.gate.was_forced for step in self._steps)
-        self._gates = parts.is_queued_late and self._may_gate
+        steps = self._number - self._first_number
+        self._gates = min(GATES, steps // STEPS_A_GATE) if parts.is_queued_late and self._may_gate else 0
         self._step_s = sum(parts.seconds.values()) / max(parts.steps, 1)
 
     def _pace(self) -> None:

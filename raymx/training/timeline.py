@@ -76,7 +76,7 @@ class Parts:
     host_bound: float = 0.0  # of the seconds of computing
     computed: float = 0.0  # forward and backward passes, without what they waited for
     queueing: float = 0.0  # of these: Python had not queued all of the step yet
-    alone_s: float | None = None  # what one step's passes take once all of it is queued, where that was tried
+    alone_s: float | None = None  # what one step takes once all of it is queued, where that was tried
 
     @property
     def is_queued_late(self) -> bool:

@@ -89,7 +89,7 @@ def report(scaling: dict[str, float]) -> dict[str, object]:
         "steps": 2,
         "seconds": {"compute": 1.0, "communication": 0.5},
         "host_bound": 0.0,
-        "computed": 0.9,
+        "queueing": 0.9,
         "alone_s": 0.1,
         "backward": {1: 5.0, 2: 6.0},
     }

@@ -150,6 +150,13 @@ def many_operators(loop: Loop, *, waits: bool = False) -> None:
     mx.nd.waitall()
 
 
+@pytest.fixture
+def one_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in so few steps."""
+    monkeypatch.setattr(step_clock, "STEPS_A_GATE", STEPS)
+
+
+@pytest.mark.usefixtures("one_gate")
 def test_one_step_tells_what_computing_takes_once_it_is_queued() -> None:
     loop = Loop(distributed=False)
     many_operators(loop)
@@ -158,10 +165,12 @@ def test_one_step_tells_what_computing_takes_once_it_is_queued() -> None:
     parts = loop.clock.take()
     assert parts.steps == STEPS - 1  # the one that was held, the first, has none before it
     assert parts.alone_s is not None
-    assert 0.04 <= parts.alone_s < 0.08
+    assert 0.04 <= parts.alone_s < 0.08  # the update too
+    assert parts.queueing / parts.steps == pytest.approx(0.125, abs=0.03)
     assert parts.seconds[COMPUTE] / parts.steps > 0.12
 
 
+@pytest.mark.usefixtures("one_gate")
 def test_a_loop_that_waits_in_the_middle_of_a_step_is_let_go_on_and_not_held_again() -> None:
     loop = Loop(distributed=False)
     many_operators(loop, waits=True)
@@ -171,6 +180,14 @@ def test_a_loop_that_waits_in_the_middle_of_a_step_is_let_go_on_and_not_held_aga
     assert (parts.alone_s, parts.is_queued_late) == (None, True)
     many_operators(loop, waits=True)
     assert loop.clock.take().steps == STEPS - 1
+
+
+def test_of_few_steps_none_is_held() -> None:
+    loop = Loop(distributed=False)
+    many_operators(loop)
+    assert loop.clock.take().is_queued_late
+    many_operators(loop)
+    assert loop.clock.take().alone_s is None
 
 
 def test_of_short_steps_one_in_several_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
