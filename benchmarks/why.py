@@ -48,6 +48,7 @@ LINK_MBIT, RUN_TIMEOUT_S = 100.0, 240.0
 SERVER_CPUS = 0.1
 Rows = list[dict[str, Any]]
 Sections = Mapping[str, Mapping[str, Any]]
+LARGE = 448  # pixels of a side, as in why_loop.py, which needs mxnet
 PARTS_OF_NOTHING = ("data", "straggler", "checkpoint", "loop")
 
 
@@ -96,10 +97,9 @@ CASES = (
         "a transform that sleeps",
         "data",
         r"the transform why_loop:slow_transform \d+ %.*data\.cpus",
-        # More epochs, since the first batches come together, when whole tasks have read them.
         sections={
-            "data": {"transform": "why_loop:slow_transform", "cache": "none"},
-            "training": {"epochs": 5},
+            "data": {"transform": "why_loop:slow_transform", "cache": "none", "image_shape": [1, LARGE, LARGE]},
+            "training": {"epochs": EPOCHS + 1},
         },
         warms_up=True,
     ),

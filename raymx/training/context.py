@@ -315,6 +315,7 @@ def _parts(parts: Parts) -> dict[str, Any]:
     return {
         "steps": parts.steps,
         "seconds": parts.seconds,
+        "own": parts.own,
         "host_bound": parts.host_bound,
         "queueing": parts.queueing,
         "alone_s": parts.alone_s,

@@ -73,6 +73,7 @@ class Parts:
     steps: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     backward: dict[int, float] = field(default_factory=dict)
+    own: dict[int, dict[str, float]] = field(default_factory=dict)  # what makes a worker late, by step number
     host_bound: float = 0.0  # of the seconds of computing
     computed: float = 0.0  # forward and backward passes, without what they waited for
     queueing: float = 0.0  # of these: Python had not queued all of the step yet
@@ -88,8 +89,10 @@ def parts_of(steps: Sequence[Moments], *, distributed: bool, forward_s: float | 
     """What these steps come to. ``forward_s``: a forward pass that waits for no weight, where one is known."""
     found = Parts(len(steps))
     for step in steps:
-        for part, seconds in _of_step(step, distributed, forward_s).items():
+        parts = _of_step(step, distributed, forward_s)
+        for part, seconds in parts.items():
             found.seconds[part] += seconds
+        found.own[step.number] = {part: parts[part] for part in (DATA, COMPUTE, LOOP)}
         found.backward[step.number] = step.backward
         found.host_bound += step.backward - step.begins if step.is_host_bound else 0.0
         found.computed += step.backward - step.begins - _stalled(step, distributed, forward_s)

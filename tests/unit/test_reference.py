@@ -88,6 +88,7 @@ def report(scaling: dict[str, float]) -> dict[str, object]:
     parts = {
         "steps": 2,
         "seconds": {"compute": 1.0, "communication": 0.5},
+        "own": {step: {"data": 0.1, "compute": 0.2, "loop": 0.0} for step in (1, 2)},
         "host_bound": 0.0,
         "queueing": 0.9,
         "alone_s": 0.1,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raymx.results.setup import Setup
-from raymx.results.step_parts import COLUMNS, columns_of, stragglers
+from raymx.results.step_parts import COLUMNS, OWN, Waits, columns_of, stragglers
 from raymx.results.step_text import StepTime, advice, as_dict, bar, of_rows, percents, segments, sentence
 from raymx.training.timeline import CHECKPOINT, COMMUNICATION, COMPUTE, DATA, LOOP, Moments, free_forward_s, parts_of
 
@@ -74,9 +74,10 @@ def test_a_free_forward_pass_is_one_for_which_all_weights_were_there() -> None:
 
 
 def told(compute: float, communication: float, backward: dict[int, float], **more: float) -> dict[str, Any]:
-    """Of two steps."""
+    """Of two steps, both alike."""
     seconds = {"compute": compute, "communication": communication, **more}
-    return {"steps": 2, "seconds": seconds, "backward": backward, "host_bound": 0.0, "alone_s": None}
+    own = {step: {part: seconds.get(part, 0.0) / 2 for part in OWN} for step in backward}
+    return {"steps": 2, "seconds": seconds, "backward": backward, "own": own, "host_bound": 0.0, "alone_s": None}
 
 
 class TestWorkers:
@@ -114,8 +115,35 @@ class TestWorkers:
         assert found["straggler_fraction"] == 0.0
 
     def test_workers_that_take_turns_have_none(self) -> None:
-        assert stragglers([{1: 2.0, 2: 5.0}, {1: 3.0, 2: 4.0}]) == ([0.5, 0.5], None)
-        assert stragglers([{1: 2.0}, {2: 3.0}]) == ([0.0, 0.0], None)
+        alike = dict.fromkeys((1, 2), dict.fromkeys(OWN, 1.0))
+        waits = stragglers([{1: 2.0, 2: 5.0}, {1: 3.0, 2: 4.0}], [alike, alike])
+        assert waits.last is None
+        assert [wait["communication"] for wait in waits.each] == [0.5, 0.5]
+        assert stragglers([{1: 2.0}, {2: 3.0}], [alike, alike]) == Waits(
+            [dict.fromkeys((*OWN, "communication"), 0.0)] * 2
+        )
+
+    def test_what_each_of_them_is_late_by_in_turn_is_what_all_wait_for(self) -> None:
+        """Both read as fast as each other, one late in one step and the other in the next: no straggler, but data."""
+
+        def worker(slow: int, late: dict[int, float]) -> dict[str, Any]:
+            own = {step: {"data": 2.0 if step == slow else 0.0, "compute": 1.0, "loop": 0.0} for step in (1, 2)}
+            seconds = {"compute": 2.0, "communication": 2.4, "data": 2.0}
+            return {**told(0.0, 0.0, late), "own": own, "seconds": seconds}
+
+        found = columns_of([worker(1, {1: 5.0, 2: 10.0}), worker(2, {1: 3.0, 2: 12.0})], in_step=True)
+        assert found["data_wait_fraction"] == pytest.approx(4.0 / 6.4)
+        assert found["straggler_fraction"] == pytest.approx(0.0)
+        assert found["communication_fraction"] == pytest.approx(0.4 / 6.4)
+        assert "straggler" not in found
+
+    def test_computing_that_takes_longer_now_here_now_there_stays_a_wait_for_the_slowest(self) -> None:
+        def worker(slow: int, late: dict[int, float]) -> dict[str, Any]:
+            own = {step: {"data": 0.0, "compute": 3.0 if step == slow else 1.0, "loop": 0.0} for step in (1, 2)}
+            return {**told(4.0, 2.4, late), "own": own}
+
+        found = columns_of([worker(1, {1: 5.0, 2: 10.0}), worker(2, {1: 3.0, 2: 12.0})], in_step=True)
+        assert found["straggler_fraction"] == pytest.approx(2.0 / 6.4)
 
     def test_async_workers_wait_for_nobody(self) -> None:
         found = columns_of([told(4.0, 6.0, {1: 1.0}), told(4.0, 6.0, {1: 5.0})], in_step=False)
