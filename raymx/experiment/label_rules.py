@@ -49,9 +49,11 @@ class LabelRange:
 
 
 def label_range(experiment: ExperimentConfig, width: int) -> LabelRange | None:
-    """What labels may be, of records with ``width`` of them; None where a loop or a loss of the user's has them."""
+    """What labels may be, of records with ``width`` of them; None where a loop or a loss of the user's has them, or
+    nothing has.
+    """
     loss, classes = experiment.model.loss, experiment.model.outputs
-    if experiment.training.loop != "default":
+    if experiment.training.loop != "default" or experiment.model.target == "input":
         return None
     if loss in names.TAKE_A_CLASS:
         key = experiment.model.outputs_key
@@ -73,7 +75,7 @@ def check_widths(experiment: ExperimentConfig, found: Mapping[int, int]) -> None
     Raises DataError when the loss or the metric takes one label, or would take the -1 that fill up for labels.
     """
     model = experiment.model
-    if experiment.training.loop != "default" or max(found, default=1) == 1:
+    if experiment.training.loop != "default" or model.target == "input" or max(found, default=1) == 1:
         return
     counts = f"data.label_width is auto, and records have {in_words(found)}"
     for key, name in take_a_class(experiment).items():

@@ -60,6 +60,7 @@ def problems(experiment: ExperimentConfig, *, gpus_available: int | None = None)
         _labels(experiment),
         _metric(experiment),
         _profile(experiment),
+        _target(experiment),
     )
     return [problem for rule in rules for problem in rule]
 
@@ -387,7 +388,7 @@ def _data(experiment: ExperimentConfig) -> Iterator[Problem]:
 def _labels(experiment: ExperimentConfig) -> Iterator[Problem]:
     """What raymx's own loop cannot do with so many labels; ``auto`` is known once the records are opened."""
     model, width = experiment.model, experiment.data.label_width
-    if experiment.training.loop != "default" or width == "auto":
+    if experiment.training.loop != "default" or width == "auto" or model.target == "input":
         return
     one_each = take_a_class(experiment)
     for key, name in (("model.loss", model.loss), ("model.metric", model.metric)):
@@ -419,7 +420,7 @@ def _profile(experiment: ExperimentConfig) -> Iterator[Problem]:
 def _metric(experiment: ExperimentConfig) -> Iterator[Problem]:
     """Metrics that ask which output is the largest, where none of several is to be."""
     model = experiment.model
-    if experiment.training.loop != "default":  # which has metrics of its own
+    if experiment.training.loop != "default" or model.target == "input":  # a loop has metrics of its own
         return
     if model.metric not in ("accuracy", "top5") or (model.metric == "accuracy" and model.loss == "sigmoid_bce"):
         return
@@ -433,6 +434,21 @@ def _metric(experiment: ExperimentConfig) -> Iterator[Problem]:
     else:
         return
     yield Problem("model.metric", model.metric, reason, fix)
+
+
+def _target(experiment: ExperimentConfig) -> Iterator[Problem]:
+    """What cannot compare outputs with the net's input."""
+    model = experiment.model
+    if model.target != "input":
+        return
+    if experiment.training.loop != "default":
+        why = f"training.loop {experiment.training.loop} compares by itself"
+        yield Problem("model.target", "input", why, "leave model.target out")
+        return
+    for key, name in take_a_class(experiment).items():
+        reason = "it takes the number of a class, and model.target is input"
+        fix = "l2 or sigmoid_bce" if key == "model.loss" else "mse"
+        yield Problem(key, name, reason, f"use {fix}, or module:name of your own")
 
 
 # What works, but is worth a sentence.

@@ -78,6 +78,10 @@ class Model(Section):
     """The loss; ``module:name`` for one of your own."""
     metric: Annotated[str, one_of(names.METRICS, "raymx"), own_or(names.METRICS)] = "accuracy"
     """The score beside the loss, also of validation; ``module:name`` for one of your own."""
+    target: Literal["labels", "input"] = "labels"
+    """What loss and metric compare outputs with: the records' labels, or ``input``, what the net got, as an autoencoder
+    does.
+    """
     initializer: Annotated[str, NameIn(names.INITIALIZERS)] = "xavier"
     """How weights begin; ``none`` when the net function initializes them."""
     hybridize: AutoFlag = "auto"

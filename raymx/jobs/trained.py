@@ -66,26 +66,26 @@ class Trained:
             net.load_parameters(file, ctx=device, cast_dtype=True, dtype_source="current")
         return net
 
-    def predict(self, images: Any, ctx: Any = None, rows_at_once: int = 256) -> np.ndarray[Any, Any]:
+    def predict(self, images: Any, ctx: Any = None, rows_at_once: int = 256) -> Any:
         """The net's outputs for ``images``, uint8 or float pixels from 0 to 255, (rows, height, width, channels) or,
-        with one channel, (rows, height, width); an array (rows, outputs) of float32.
+        with one channel, (rows, height, width); an array (rows, outputs) of float32, or lists, tuples and dictionaries
+        of arrays as the net gives them.
 
         Raises ExperimentError when images are not of ``data.image_shape``.
         """
         import mxnet as mx
 
+        from raymx.training.structure import filled, leaves
+
         pixels = self._checked(np.asarray(images))
-        net = self.load_net(ctx)
-        parts = (
-            mx.nd.array(pixels[at : at + rows_at_once], ctx=ctx or mx.cpu())
-            for at in range(0, len(pixels), rows_at_once)
-        )
-        outputs = [net(part).asnumpy() for part in parts]
-        return (
-            np.concatenate(outputs).astype(np.float32)
-            if outputs
-            else np.zeros((0, self.experiment.model.classes), np.float32)
-        )
+        net, count = self.load_net(ctx), len(pixels)
+        if not count:  # one, so that outputs have the shapes that they would have
+            pixels = np.zeros((1, *pixels.shape[1:]), np.float32)
+        parts: list[list[Any]] = []
+        for at in range(0, len(pixels), rows_at_once):
+            given = net(mx.nd.array(pixels[at : at + rows_at_once], ctx=ctx or mx.cpu()))
+            parts.append([array.asnumpy().astype(np.float32) for array in leaves(given)])
+        return filled(given, [np.concatenate(arrays)[:count] for arrays in zip(*parts, strict=True)])
 
     def _checked(self, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Images as the net takes them: (rows, channels, height, width), normalised."""

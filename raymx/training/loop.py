@@ -6,7 +6,6 @@ from mxnet import autograd, gluon
 
 from raymx.training import nets
 from raymx.training.context import DeviceBatch, WorkerContext
-from raymx.training.shapes import require_one_output
 from raymx.training.sums import Sums
 
 
@@ -39,7 +38,6 @@ def train_step(
     with autograd.record():
         for part in batch.parts:
             outputs.append(net(*part.inputs))
-            require_one_output(ctx.experiment.model.net, outputs[-1])
             losses.append(loss(outputs[-1], part.labels))
     autograd.backward(
         losses, [part.scale.astype(value.dtype, copy=False) for part, value in zip(batch.parts, losses, strict=True)]

@@ -23,7 +23,8 @@ from raymx.training.freezing import freeze, multiply_rates
 from raymx.training.heads import make_anew
 from raymx.training.precision import Prepare, require_avx512, with_input
 from raymx.training.registered import check_registered
-from raymx.training.shapes import require_a_row_each, require_labels, require_one_output
+from raymx.training.shapes import require_a_row_each, require_arrays, require_labels, require_one
+from raymx.training.structure import leaves, mapped
 from raymx.training.weights import begin_with, zoo_file_at_hand
 
 log = logging.getLogger(__name__)
@@ -126,8 +127,13 @@ _NO_GRADIENT = (
 )
 
 
-def _require_scores(net: gluon.Block, outputs: mx.nd.NDArray, experiment: ExperimentConfig) -> None:
-    """Raise TrainingError for a net whose last operator the loss has itself, or which lets no gradient through."""
+def _require_scores(net: gluon.Block, outputs: Any, experiment: ExperimentConfig) -> None:
+    """Raise TrainingError for a net whose last operator the loss has itself, or which lets no gradient through.
+
+    Of several outputs some may be meant to.
+    """
+    if not isinstance(outputs, mx.nd.NDArray):
+        return
     what, last = f"model.net {experiment.model.net}", _last_operator(net)
     if last in _NO_GRADIENT:
         raise TrainingError(
@@ -174,14 +180,17 @@ def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequ
                 f"{str(error).splitlines()[-1]}"
             ) from None
         if experiment.training.loop == "default":
-            require_one_output(experiment.model.net, outputs)
+            require_arrays(experiment.model.net, outputs)
     return outputs
 
 
 def as_input_net(
     net: gluon.Block, experiment: ExperimentConfig, devices: Sequence[mx.Context], *, ready: bool = False
 ) -> gluon.Block:
-    """``net`` taking what the data streams give: ``Part.inputs``. ``ready``: see `Prepare`."""
+    """``net`` taking what the data streams give: ``Part.inputs``. ``ready``: see `Prepare`.
+
+    With ``model.target: input`` it returns (what ``net`` gives, its input), which the loss and the metric take.
+    """
     channels = experiment.data.image_shape[0]
     prepare = Prepare(
         _a_channel(experiment.data.mean, channels),
@@ -189,7 +198,7 @@ def as_input_net(
         experiment.precision.net_dtype,
         ready=ready,
     )
-    return with_input(net, prepare, devices)
+    return with_input(net, prepare, devices, gives_input=experiment.model.target == "input")
 
 
 def _a_channel(value: Any, channels: int) -> list[float]:
@@ -254,23 +263,38 @@ def _difference(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], tolerance: fl
 
 
 def _arrays(outputs: Any) -> list[NDArray[np.float32]]:
-    """One output or several, lists in lists too, on the host."""
-    if isinstance(outputs, (list, tuple)):
-        return [array for output in outputs for array in _arrays(output)]
-    return [outputs.astype("float32").asnumpy()]
+    """One output or several, on the host."""
+    return [array.astype("float32").asnumpy() for array in leaves(outputs)]
 
 
 def build_loss(experiment: ExperimentConfig) -> Loss:
-    """The loss by name, or the user's: a Gluon loss class, or a function of (outputs, labels)."""
+    """The loss by name, or the user's: a Gluon loss class, or a function of (outputs, labels).
+
+    It gets what the net gives, with ``model.target: input`` as `as_input_net` says.
+    """
     name = experiment.model.loss
     loss = _named_loss(name) if name in names.LOSSES else _own_loss(name, experiment.directory)
-    loss = _a_row_each(f"model.loss {name}", loss)
-    dtype = experiment.precision.dtype
-    if dtype == "float32":
-        return loss
     # Labels are float32, and MXNet mixes no types. Gluon's softmax loss stays float16 for float16 input, and overflows.
-    wide = "float64" if dtype == "float64" else "float32"
-    return lambda outputs, labels: loss(outputs.astype(wide), labels.astype(wide))
+    wide = {"float32": "", "float64": "float64"}.get(experiment.precision.dtype, "float32")
+    return _on_target(experiment, _in_type(wide, _a_row_each(f"model.loss {name}", loss)))
+
+
+def _in_type(dtype: str, function: Loss) -> Loss:
+    """``function`` of outputs and labels of another type than they have; "" leaves them."""
+    if not dtype:
+        return function
+
+    def cast(array: Any) -> Any:
+        return array.astype(dtype)
+
+    return lambda outputs, labels: function(mapped(cast, outputs), mapped(cast, labels))
+
+
+def _on_target(experiment: ExperimentConfig, function: Loss) -> Loss:
+    """``function`` of what `as_input_net` gives and labels, which the input may take the place of."""
+    if experiment.model.target == "labels":
+        return function
+    return lambda given, _: function(*given)
 
 
 def _named_loss(name: str) -> Loss:
@@ -278,6 +302,7 @@ def _named_loss(name: str) -> Loss:
     loss.hybridize()
 
     def call(outputs: Any, labels: Any) -> Any:
+        require_one(f"model.loss {name}", outputs)
         require_labels(name, outputs, labels)
         return loss(outputs, labels)
 
@@ -305,7 +330,7 @@ def _require_no_parameters(name: str, loss: gluon.Block) -> None:
     if trained:
         raise TrainingError(
             f"model.loss {name} has a parameter {trained[0]}, which would be neither trained nor saved, since that is "
-            "the net's alone: make it a part of model.net, which returns all that the loss needs in one array, or give "
+            "the net's alone: make it a part of model.net, which returns all that the loss needs, or give "
             'it grad_req="null" if it never changes'
         )
 
@@ -313,7 +338,7 @@ def _require_no_parameters(name: str, loss: gluon.Block) -> None:
 def _a_row_each(what: str, function: Loss) -> Loss:
     def call(outputs: Any, labels: Any) -> Any:
         values = function(outputs, labels)
-        require_a_row_each(what, values, labels.shape[0])
+        require_a_row_each(what, values, leaves(labels)[0].shape[0])
         return values
 
     return call
@@ -324,12 +349,19 @@ def build_metric(experiment: ExperimentConfig) -> tuple[str, Metric]:
     name = experiment.model.metric
     if name in names.METRICS:
         logits = experiment.model.loss == "sigmoid_bce" and name == "accuracy"
-        score = metrics.accuracy_of_logits if logits else getattr(metrics, name)
+        score = _of_one(name, metrics.accuracy_of_logits if logits else getattr(metrics, name))
     else:
         called = SIGNATURES["model.metric"]
         score = load_function("model.metric", name, experiment.directory, called.wanted, *called.arguments)
-    score = _a_row_each(f"model.metric {name}", score)
-    name = name.rpartition(":")[2]
-    if experiment.precision.dtype == "float32":
-        return name, score
-    return name, lambda outputs, labels: score(outputs.astype("float32"), labels)
+    score = _in_type(
+        "" if experiment.precision.dtype == "float32" else "float32", _a_row_each(f"model.metric {name}", score)
+    )
+    return name.rpartition(":")[2], _on_target(experiment, score)
+
+
+def _of_one(name: str, score: Metric) -> Metric:
+    def call(outputs: Any, labels: Any) -> Any:
+        require_one(f"model.metric {name}", outputs)
+        return score(outputs, labels)
+
+    return call

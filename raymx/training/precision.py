@@ -11,6 +11,7 @@ from mxnet import gluon
 
 from raymx.errors import TrainingError
 from raymx.experiment import this_machine
+from raymx.training.structure import filled, form_of, leaves
 
 
 def start_amp(dtype: str) -> None:
@@ -60,24 +61,40 @@ class Prepare(gluon.HybridBlock):
 
 
 class _HybridWhole(gluon.HybridBlock):
-    def __init__(self, prepare: Prepare, net: gluon.HybridBlock) -> None:
+    """A graph gives a list of arrays, whatever the net gives: its form is put together again outside of the graph."""
+
+    def __init__(self, prepare: Prepare, net: gluon.HybridBlock, gives_input: bool) -> None:
         super().__init__()
-        self.prepare, self.net = prepare, net
+        self.prepare, self.net, self._gives_input = prepare, net, gives_input
+        self._form: Any = None  # of one array
+
+    def forward(self, x: Any, *mirror: Any) -> Any:
+        given = super().forward(x, *mirror)
+        return given if self._form is None else filled(self._form, given)
 
     def hybrid_forward(self, F: Any, x: Any, *mirror: Any) -> Any:
-        return self.net(self.prepare(x, *mirror))
+        x = self.prepare(x, *mirror)
+        given = (self.net(x), x) if self._gives_input else self.net(x)
+        self._form = form_of(given)
+        return given if self._form is None else leaves(given)
 
 
 class _Whole(gluon.Block):
-    def __init__(self, prepare: Prepare, net: gluon.Block) -> None:
+    def __init__(self, prepare: Prepare, net: gluon.Block, gives_input: bool) -> None:
         super().__init__()
-        self.prepare, self.net = prepare, net
+        self.prepare, self.net, self._gives_input = prepare, net, gives_input
 
     def forward(self, x: Any, *mirror: Any) -> Any:
-        return self.net(self.prepare(x, *mirror))
+        x = self.prepare(x, *mirror)
+        return (self.net(x), x) if self._gives_input else self.net(x)
 
 
-def with_input(net: gluon.Block, prepare: Prepare, devices: Sequence[mx.Context]) -> gluon.Block:
-    """``net`` behind ``prepare``; one hybrid block when ``net`` is one. ``net`` keeps its own parameter names."""
+def with_input(
+    net: gluon.Block, prepare: Prepare, devices: Sequence[mx.Context], *, gives_input: bool = False
+) -> gluon.Block:
+    """``net`` behind ``prepare``; one hybrid block when ``net`` is one. ``net`` keeps its own parameter names.
+
+    With ``gives_input`` it returns (what ``net`` gives, what ``net`` got).
+    """
     prepare.initialize(ctx=list(devices))
-    return (_HybridWhole if isinstance(net, gluon.HybridBlock) else _Whole)(prepare, net)
+    return (_HybridWhole if isinstance(net, gluon.HybridBlock) else _Whole)(prepare, net, gives_input)

@@ -5,14 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from raymx.errors import TrainingError
+from raymx.training.structure import leaves
 
 
-def require_one_output(net: str, outputs: Any) -> None:
-    """Raise TrainingError when a net gives several outputs, which raymx's own loop cannot give to one loss."""
+def require_arrays(net: str, outputs: Any) -> None:
+    """Raise TrainingError when a net gives something else than arrays, or lists, tuples and dictionaries of arrays."""
+    found = leaves(outputs)
+    wrong = [value for value in found if not _is_array(value)]
+    if wrong or not found:
+        raise TrainingError(
+            f"model.net {net} returns {_described(wrong[0] if wrong else outputs)}: a net gives an array, or a list, "
+            "tuple or dictionary of arrays"
+        )
+
+
+def require_one(what: str, outputs: Any) -> None:
+    """Raise TrainingError when one of raymx's own losses or metrics is to take several outputs."""
     if not _is_array(outputs):
         raise TrainingError(
-            f"model.net {net} returns {_described(outputs)}, and raymx's own loop takes one array: return that "
-            "alone, or write a loop of your own (training.loop)"
+            f"{what} takes one array, and the net returns {_described(outputs)}: name a module:function of your own, "
+            "which gets all that the net returns, or have the net return that array alone"
         )
 
 
@@ -39,7 +51,7 @@ def require_a_row_each(what: str, values: Any, rows: int) -> None:
 def _described(value: Any) -> str:
     if _is_array(value):
         return f"shape {value.shape}"
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, dict)):
         return f"a {type(value).__name__} of {len(value)}"
     return f"a {type(value).__name__}"
 

@@ -18,7 +18,7 @@ from raymx.errors import ExperimentError, TrainingError  # noqa: E402
 from raymx.experiment import rules  # noqa: E402
 from raymx.training import loop, metrics, nets  # noqa: E402
 from raymx.training.ahead import StepsAhead  # noqa: E402
-from raymx.training.shapes import require_a_row_each, require_one_output  # noqa: E402
+from raymx.training.shapes import require_a_row_each, require_arrays  # noqa: E402
 from raymx.training.sums import Sums  # noqa: E402
 
 ROWS = 6
@@ -207,11 +207,11 @@ def experiment(tmp_path: Path) -> dict[str, object]:
         ({"model.metric": "shape_objects:wide"}, r"model\.metric shape_objects:wide gives shape \(20, 1\) for 20 rows"),
         (
             {"model.net": "shape_objects:two", "model.options": {"when": "always"}},
-            r"model\.net shape_objects:two returns a tuple of 2, and raymx's own loop takes one array",
+            r"model\.loss softmax_cross_entropy takes one array, and the net returns a tuple of 2",
         ),
         (
             {"model.net": "shape_objects:two", "model.options": {"when": "training"}, "model.hybridize": False},
-            r"model\.net shape_objects:two returns a tuple of 2",
+            r"the net returns a tuple of 2: name a module:function of your own",
         ),
     ],
 )
@@ -293,10 +293,12 @@ def test_several_outputs_are_a_loops_of_ones_own(monkeypatch: pytest.MonkeyPatch
     assert len(found[0]) == 2
 
 
-def test_one_output_is_one_array() -> None:
-    require_one_output("mine:net", mx.nd.ones(3))
-    with pytest.raises(TrainingError, match=r"mine:net returns a dict"):
-        require_one_output("mine:net", {})
+def test_what_a_net_gives_is_made_of_arrays() -> None:
+    require_arrays("mine:net", mx.nd.ones(3))
+    require_arrays("mine:net", {"a": (mx.nd.ones(3), [mx.nd.ones(2)])})
+    for outputs, what in (({}, "a dict of 0"), ((mx.nd.ones(3), 2.0), "a float"), (None, "a NoneType")):
+        with pytest.raises(TrainingError, match=rf"mine:net returns {what}: a net gives an array, or a list, tuple or"):
+            require_arrays("mine:net", outputs)
 
 
 @pytest.mark.parametrize("layer", [True, False])
