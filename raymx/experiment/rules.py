@@ -61,6 +61,7 @@ def problems(experiment: ExperimentConfig, *, gpus_available: int | None = None)
         _metric(experiment),
         _profile(experiment),
         _target(experiment),
+        _learning(experiment),
     )
     return [problem for rule in rules for problem in rule]
 
@@ -360,7 +361,7 @@ def _decay(experiment: ExperimentConfig) -> Iterator[Problem]:
 
 def _data(experiment: ExperimentConfig) -> Iterator[Problem]:
     data = experiment.data
-    changed = data.augment.model_dump(exclude_defaults=True)
+    changed = data.augment.model_dump(exclude_defaults=True, exclude={"mixup", "cutmix"})  # which come after it
     if data.transform and changed:
         yield Problem(
             "data.augment",
@@ -449,6 +450,38 @@ def _target(experiment: ExperimentConfig) -> Iterator[Problem]:
         reason = "it takes the number of a class, and model.target is input"
         fix = "l2 or sigmoid_bce" if key == "model.loss" else "mse"
         yield Problem(key, name, reason, f"use {fix}, or module:name of your own")
+
+
+def _learning(experiment: ExperimentConfig) -> Iterator[Problem]:
+    """What raymx's own loop alone does, and what that cannot do."""
+    training, augment = experiment.training, experiment.data.augment
+    if training.loop != "default":
+        for key, value, idle in (
+            ("training.accumulate", training.accumulate, 1),
+            ("training.label_smoothing", training.label_smoothing, 0),
+            ("data.augment.mixup", augment.mixup, 0),
+            ("data.augment.cutmix", augment.cutmix, 0),
+        ):
+            if value != idle:
+                yield Problem(
+                    key, value, "raymx's own loop does that, and training.loop is another one", "leave it out"
+                )
+        return
+    if training.label_smoothing and experiment.model.loss != "softmax_cross_entropy":
+        yield Problem(
+            "training.label_smoothing",
+            training.label_smoothing,
+            f"it is of softmax_cross_entropy, and model.loss is {experiment.model.loss}",
+            "leave it out, or do it in a loss of your own",
+        )
+    rows = math.ceil(training.global_batch_size / _most_to_share(experiment))
+    if training.accumulate > rows:
+        yield Problem(
+            "training.accumulate",
+            training.accumulate,
+            f"a worker has {rows} rows of the global batch of {training.global_batch_size}",
+            f"use at most {rows}",
+        )
 
 
 # What works, but is worth a sentence.

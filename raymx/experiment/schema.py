@@ -163,6 +163,13 @@ class Augment(Section):
     fill_value: Annotated[int, Field(ge=0, le=255, description="a whole number from 0 to 255")] = 255
     """The value of the pixels that padding and rotation add."""
 
+    mixup: NotNegative = 0.0
+    """Mix each picture with another one of its batch, and its label: the number of a Beta distribution, such as 0.2."""
+    cutmix: NotNegative = 0.0
+    """Put a box of another picture into each one, and mix labels by its area: a number as of ``mixup``. Where both are
+    given each batch has one of them.
+    """
+
     @model_validator(mode="after")
     def _ordered(self) -> Augment:
         problems = [
@@ -342,6 +349,10 @@ class Training(Section):
     """Multiplies the warmup of async types."""
     seed: Annotated[int, Field(ge=0, lt=2**31, description="a whole number from 0 to 2147483647")] = 1
     """Of the weights and of the order of records."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1, description="a number, at least 0, below 1")] = 0.0
+    """Of ``softmax_cross_entropy`` in training: so much of each label is shared out evenly over all classes."""
+    accumulate: Count = 1
+    """Each worker computes its rows of a batch in so many turns, which takes less memory; the update is the same."""
     loop: Annotated[str, one_of(("default",), "raymx"), own_or(("default",))] = "default"
     """The training loop; ``module:function`` for one of your own."""
 

@@ -6,6 +6,7 @@ from mxnet import autograd, gluon
 
 from raymx.training import nets
 from raymx.training.context import DeviceBatch, WorkerContext
+from raymx.training.learning import Learning, learning_of
 from raymx.training.sums import Sums
 
 
@@ -16,10 +17,11 @@ def train(ctx: WorkerContext) -> None:
     on_bytes = ctx.hybridize(nets.as_input_net(net, ctx.experiment, ctx.devices, ready=ctx.images_are_ready))
     loss = nets.build_loss(ctx.experiment)
     metric, score = nets.build_metric(ctx.experiment)
+    learning = learning_of(ctx, net, on_bytes, loss, score)
     sums = Sums(ctx.sums)
     for epoch in ctx.epochs():
         for batch in ctx.train_batches(epoch):
-            train_step(ctx, on_bytes, loss, score, batch, sums)
+            train_step(ctx, learning, batch, sums)
             trainer.step()
             ctx.report(sums=sums.values)
         ctx.settle(net)
@@ -30,20 +32,18 @@ def train(ctx: WorkerContext) -> None:
         sums.clear()
 
 
-def train_step(
-    ctx: WorkerContext, net: gluon.Block, loss: nets.Loss, score: nets.Metric, batch: DeviceBatch, sums: Sums
-) -> None:
+def train_step(ctx: WorkerContext, learning: Learning, batch: DeviceBatch, sums: Sums) -> None:
     """Forward and backward on every device. Nothing here waits for MXNet's engine."""
-    outputs, losses = [], []
-    with autograd.record():
-        for part in batch.parts:
-            outputs.append(net(*part.inputs))
-            losses.append(loss(outputs[-1], part.labels))
-    autograd.backward(
-        losses, [part.scale.astype(value.dtype, copy=False) for part, value in zip(batch.parts, losses, strict=True)]
-    )
-    for part, output, value in zip(batch.parts, outputs, losses, strict=True):
-        sums.add(value, score(output, part.labels), part.weights)
+    for parts in learning.turns(batch):  # one, but for training.accumulate
+        outputs, losses = [], []
+        with autograd.record():
+            for part in parts:
+                outputs.append(learning.net(*part.inputs))
+                losses.append(learning.loss(outputs[-1], part.labels))
+        scales = [part.scale.astype(value.dtype, copy=False) for part, value in zip(parts, losses, strict=True)]
+        autograd.backward(losses, scales)
+        for part, output, value in zip(parts, outputs, losses, strict=True):
+            sums.add(value, learning.score(output, part.labels), part.weights)
     sums.count(batch.samples)
     ctx.show(losses[0])
 

@@ -19,6 +19,7 @@ from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.references import SIGNATURES
 from raymx.experiment.user_code import load_function, require_call
 from raymx.training import metrics
+from raymx.training.accumulation import add_up
 from raymx.training.freezing import freeze, multiply_rates
 from raymx.training.heads import make_anew
 from raymx.training.precision import Prepare, require_avx512, with_input
@@ -70,6 +71,8 @@ def build_net(
         begin_with(net, experiment, anew)
     freeze(net, model.freeze, anew)
     multiply_rates(net, model.lr_mult)
+    if experiment.training.accumulate > 1:
+        add_up(net)
     return net
 
 
@@ -185,9 +188,14 @@ def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequ
 
 
 def as_input_net(
-    net: gluon.Block, experiment: ExperimentConfig, devices: Sequence[mx.Context], *, ready: bool = False
+    net: gluon.Block,
+    experiment: ExperimentConfig,
+    devices: Sequence[mx.Context],
+    *,
+    ready: bool = False,
+    mixes: bool = False,
 ) -> gluon.Block:
-    """``net`` taking what the data streams give: ``Part.inputs``. ``ready``: see `Prepare`.
+    """``net`` taking what the data streams give: ``Part.inputs``. ``ready`` and ``mixes``: see `Prepare`.
 
     With ``model.target: input`` it returns (what ``net`` gives, its input), which the loss and the metric take.
     """
@@ -197,6 +205,7 @@ def as_input_net(
         _a_channel(experiment.data.std, channels),
         experiment.precision.net_dtype,
         ready=ready,
+        mixes=mixes,
     )
     return with_input(net, prepare, devices, gives_input=experiment.model.target == "input")
 
@@ -273,7 +282,7 @@ def build_loss(experiment: ExperimentConfig) -> Loss:
     It gets what the net gives, with ``model.target: input`` as `as_input_net` says.
     """
     name = experiment.model.loss
-    loss = _named_loss(name) if name in names.LOSSES else _own_loss(name, experiment.directory)
+    loss = _named_loss(name, experiment) if name in names.LOSSES else _own_loss(name, experiment.directory)
     # Labels are float32, and MXNet mixes no types. Gluon's softmax loss stays float16 for float16 input, and overflows.
     wide = {"float32": "", "float64": "float64"}.get(experiment.precision.dtype, "float32")
     return _on_target(experiment, _in_type(wide, _a_row_each(f"model.loss {name}", loss)))
@@ -297,16 +306,32 @@ def _on_target(experiment: ExperimentConfig, function: Loss) -> Loss:
     return lambda given, _: function(*given)
 
 
-def _named_loss(name: str) -> Loss:
+def _named_loss(name: str, experiment: ExperimentConfig) -> Loss:
     loss = getattr(gluon.loss, names.LOSSES[name])()
-    loss.hybridize()
+    in_training = SmoothedLoss(smoothing) if (smoothing := experiment.training.label_smoothing) else loss
+    for block in (loss, in_training):
+        block.hybridize()
 
     def call(outputs: Any, labels: Any) -> Any:
         require_one(f"model.loss {name}", outputs)
         require_labels(name, outputs, labels)
-        return loss(outputs, labels)
+        return (in_training if autograd.is_training() else loss)(outputs, labels)
 
     return call
+
+
+class SmoothedLoss(gluon.HybridBlock):
+    """Softmax cross-entropy, a part of each label shared out over all classes: Szegedy et al. 2016, section 7."""
+
+    def __init__(self, smoothing: float) -> None:
+        super().__init__()
+        self._smoothing = smoothing
+
+    def hybrid_forward(self, F: Any, outputs: Any, labels: Any) -> Any:
+        logs = F.log_softmax(outputs, axis=-1)
+        own, even = F.pick(logs, labels, axis=-1, keepdims=True), F.mean(logs, axis=-1, keepdims=True)
+        losses = -(1.0 - self._smoothing) * own - self._smoothing * even
+        return F.mean(losses, axis=0, exclude=True)
 
 
 def _own_loss(name: str, directory: str) -> Loss:

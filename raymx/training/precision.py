@@ -35,29 +35,45 @@ def require_avx512() -> None:
         )
 
 
+MIX_INPUTS = 4  # row, rows and columns of the place, how much
+
+
 class Prepare(gluon.HybridBlock):
     """uint8 (rows, H, W, C) -> dtype (rows, C, H, W), ``(x - mean) / std`` a channel, in units of 0..255.
 
     Workers receive bytes, and the graph does the rest: a quarter of the traffic of float32, and on the device. Rows
     whose flag in the second input, uint8 (rows,), is 1 are mirrored. With ``ready`` the input is float32
-    (rows, C, H, W) that a transform of the user's has normalised, and is only cast.
+    (rows, C, H, W) that a transform of the user's has normalised, and is only cast. With ``mixes`` four inputs more say
+    which row each is mixed with and where (`raymx.training.mixing`).
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: str, *, ready: bool = False) -> None:
+    def __init__(
+        self, mean: Sequence[float], std: Sequence[float], dtype: str, *, ready: bool = False, mixes: bool = False
+    ) -> None:
         super().__init__()
-        self._dtype, self._ready = dtype, ready
+        self._dtype, self._ready, self._mixes = dtype, ready, mixes
         if not ready:
             with self.name_scope():
                 self.mean = self.params.get_constant("mean", [[[[m]] for m in mean]])
                 self.std = self.params.get_constant("std", [[[[s]] for s in std]])
 
-    def hybrid_forward(self, F: Any, x: Any, *mirror: Any, mean: Any = None, std: Any = None) -> Any:
+    def hybrid_forward(self, F: Any, x: Any, *more: Any, mean: Any = None, std: Any = None) -> Any:
+        mirror, mix = (more[:-MIX_INPUTS], more[-MIX_INPUTS:]) if self._mixes else (more, ())
         if not self._ready:
             x = F.cast(F.transpose(x, axes=(0, 3, 1, 2)), "float32")
             x = F.broadcast_div(F.broadcast_sub(x, mean), std)
         if mirror:
             x = F.where(F.cast(mirror[0], "float32"), F.flip(x, axis=3), x)
+        if mix:
+            x = _mixed(F, x, *mix)
         return x if self._dtype == "float32" else F.cast(x, self._dtype)
+
+
+def _mixed(F: Any, x: Any, other: Any, rows: Any, columns: Any, taken: Any) -> Any:
+    """Each row with what it takes of the row ``other``: see `raymx.training.mixing.Drawn`."""
+    place = F.broadcast_mul(rows.reshape((1, 1, -1, 1)), columns.reshape((1, 1, 1, -1)))
+    part = F.broadcast_mul(place, taken.reshape((1, 1, 1, 1)))
+    return x + F.broadcast_mul(part, F.take(x, other) - x)
 
 
 class _HybridWhole(gluon.HybridBlock):

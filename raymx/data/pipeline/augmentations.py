@@ -85,7 +85,10 @@ COLOURS = (
 )
 """In their order, which is that of mx.image."""
 
-AUGMENTATIONS: tuple[Augmentation, ...] = (*CROPS, *SHIFTS, *COLOURS)
+BATCHES = (Augmentation(("mixup",)), Augmentation(("cutmix",)))
+"""What pictures of one batch do to each other, in the graph: `raymx.training.mixing`."""
+
+AUGMENTATIONS: tuple[Augmentation, ...] = (*CROPS, *SHIFTS, *COLOURS, *BATCHES)
 """All, in the order in which a picture meets them."""
 
 

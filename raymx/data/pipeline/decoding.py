@@ -74,7 +74,9 @@ class Decoding:
     def repeats(self) -> bool:
         """Whether a record gives the same pixels in every epoch (mirroring apart, which the net's graph does)."""
         augment = self.pixels.augment
-        changed = augment.model_dump(exclude={"rand_mirror"}, exclude_defaults=True) if augment else {}
+        changed = (
+            augment.model_dump(exclude={"rand_mirror", "mixup", "cutmix"}, exclude_defaults=True) if augment else {}
+        )
         return not changed and self.transform is None
 
 
