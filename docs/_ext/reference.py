@@ -18,6 +18,7 @@ import raymx.doctor.__main__
 import raymx.pack
 import raymx.report
 import raymx.report.__main__
+import raymx.score
 import raymx.why
 from raymx.cli import options
 from raymx.data.tools import packing
@@ -222,7 +223,8 @@ def _columns(found: Sequence[columns.Column]) -> str:
 def commands_part() -> str:
     submit = [cli.submit_parser(), *map(cli.command_parser, cli.COMMANDS)]
     parsers = [
-        *(options.parser(), raymx.report.__main__.parser(), raymx.why.parser(), *submit, raymx.pack.parser()),
+        *(options.parser(), raymx.report.__main__.parser(), raymx.why.parser(), *submit, raymx.score.parser()),
+        raymx.pack.parser(),
         *_with_commands(raymx.data.__main__.parser()),
         raymx.doctor.__main__.parser(),
     ]

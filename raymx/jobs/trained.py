@@ -9,9 +9,9 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from raymx import storage
 from raymx.checkpoint.files import PARAMETERS, STATE
 from raymx.errors import CheckpointError, ExperimentError, JobError
 from raymx.experiment.loading import ExperimentConfig, parse_experiment
+from raymx.experiment.schema import Data
 from raymx.experiment.source_files import SOURCE
 from raymx.report import load
 from raymx.report.model import TrialResult, number
@@ -52,7 +53,7 @@ class Trained:
         device = ctx or mx.cpu()
         experiment = self.experiment
         if device.device_type == "cpu" and experiment.precision.net_dtype == "float16":
-            experiment = parse_experiment(experiment.to_dict(), experiment.directory, {"precision.dtype": "float32"})
+            experiment = _in_float32(experiment)
         with _modules_of(self._source) as folder:
             there = experiment.model_copy(update={"directory": folder or experiment.directory})
             try:
@@ -87,6 +88,58 @@ class Trained:
             parts.append([array.asnumpy().astype(np.float32) for array in leaves(given)])
         return filled(given, [np.concatenate(arrays)[:count] for arrays in zip(*parts, strict=True)])
 
+    def export(self, form: Literal["symbol", "onnx"] = "symbol", path: str | None = None) -> list[str]:
+        """Write the net for others, in float32; the paths of the files. It takes what `load_net` says.
+
+        ``symbol``: ``PATH-symbol.json`` and ``PATH-0000.params``, which MXNet loads in all of its languages (in Python
+        ``gluon.SymbolBlock.imports``). ``onnx``: ``PATH.onnx``, of opset 13. ``path`` is local, the experiment's name
+        by default. Of several outputs a graph gives a list. Raises TrainingError for a net that cannot be written so.
+        """
+        from raymx.training import deploy
+
+        if form not in _FORMS:
+            raise ExperimentError(f"export({form!r}): it must be one of {', '.join(_FORMS)}")
+        path = _local_path(path or self.experiment.name)
+        with self.opened() as (net, experiment):
+            example = _blank(experiment)
+            if form == "symbol":
+                return list(deploy.save_graph(net, example, path))
+            return [deploy.save_onnx(net, example, f"{path.removesuffix('.onnx')}.onnx")]
+
+    def quantize(self, images: Any = None, path: str | None = None, records: int = 256) -> Any:
+        """The net in int8 for CPUs, by MXNet's own quantization: a function of what `load_net` says.
+
+        Its ranges of numbers are those that the layers give for ``images``, as `predict` takes them; by default for so
+        many of the validation ``records``, or of the training ones where there are none. With ``path`` its graph is
+        written, as by `export`. Raises TrainingError for a net that cannot be quantized.
+        """
+        import mxnet as mx
+
+        from raymx.training import deploy, held_out
+
+        with self.opened() as (net, experiment):
+            if images is None:
+                examples = held_out.first(experiment, records)
+            else:
+                examples = [mx.nd.array(self._checked(np.asarray(images)))]
+            quantized = deploy.quantized(net, examples)
+            if path:
+                quantized.block.export(_local_path(path))
+        return quantized
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[tuple[Any, ExperimentConfig]]:
+        """A context: the net on the CPU in float32, and its experiment with modules and data where they are now."""
+        experiment = _in_float32(self.experiment)
+        net = replace(self, experiment=experiment).load_net()
+        with _modules_of(self._source) as folder:
+            yield (
+                net,
+                experiment.model_copy(
+                    update={"directory": folder or experiment.directory, "data": _where_they_are(experiment)}
+                ),
+            )
+
     def _checked(self, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Images as the net takes them: (rows, channels, height, width), normalised."""
         data = self.experiment.data
@@ -100,6 +153,39 @@ class Trained:
             )
         mean, std = (np.asarray(value, np.float32).reshape(1, -1, 1, 1) for value in (data.mean, data.std))
         return np.asarray((images.transpose(0, 3, 1, 2).astype(np.float32) - mean) / std, np.float32)
+
+
+_FORMS = ("symbol", "onnx")
+
+
+def _in_float32(experiment: ExperimentConfig) -> ExperimentConfig:
+    return parse_experiment(experiment.to_dict(), experiment.directory, {"precision.dtype": "float32"})
+
+
+def _where_they_are(experiment: ExperimentConfig) -> Data:
+    """The data section with paths that do not depend on the experiment's folder."""
+
+    def whole(paths: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        if paths is None or isinstance(paths, str):
+            return paths and experiment.resolve(paths)
+        return tuple(experiment.resolve(path) for path in paths)
+
+    data = experiment.data
+    return data.model_copy(update={"train": whole(data.train), "validation": whole(data.validation)})
+
+
+def _blank(experiment: ExperimentConfig) -> Any:
+    """An input of the net."""
+    import mxnet as mx
+
+    return mx.nd.zeros((1, *experiment.data.image_shape))
+
+
+def _local_path(path: str) -> str:
+    if storage.is_uri(path):
+        raise ExperimentError(f"{path}: MXNet writes local files only; copy them there afterwards")
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    return path
 
 
 def best(path: str) -> Trained:

@@ -199,15 +199,15 @@ def as_input_net(
 
     With ``model.target: input`` it returns (what ``net`` gives, its input), which the loss and the metric take.
     """
-    channels = experiment.data.image_shape[0]
-    prepare = Prepare(
-        _a_channel(experiment.data.mean, channels),
-        _a_channel(experiment.data.std, channels),
-        experiment.precision.net_dtype,
-        ready=ready,
-        mixes=mixes,
-    )
+    prepare = preparing(experiment, ready=ready, mixes=mixes)
     return with_input(net, prepare, devices, gives_input=experiment.model.target == "input")
+
+
+def preparing(experiment: ExperimentConfig, *, ready: bool = False, mixes: bool = False) -> Prepare:
+    """What makes ``Part.inputs`` the net's input, not initialized."""
+    channels = experiment.data.image_shape[0]
+    mean, std = (_a_channel(value, channels) for value in (experiment.data.mean, experiment.data.std))
+    return Prepare(mean, std, experiment.precision.net_dtype, ready=ready, mixes=mixes)
 
 
 def _a_channel(value: Any, channels: int) -> list[float]:
