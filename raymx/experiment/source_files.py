@@ -16,7 +16,7 @@ from pathlib import Path
 from raymx import _ray, storage
 from raymx.errors import RaymxError
 from raymx.experiment.loading import ExperimentConfig
-from raymx.experiment.names import REFERENCE, RUN_FILE
+from raymx.experiment.names import PARAMETERS_FILE, REFERENCE, RUN_FILE
 
 SOURCE = "source.zip"  # in a submitted run's folder
 _SOURCE_LIMIT_BYTES = 20 * 2**20
@@ -67,13 +67,20 @@ def named_files(experiment: ExperimentConfig) -> dict[str, str]:
     """The files below the experiment's folder that it names besides its data, by their names in the zip: modules, and
     what any of its settings is the path of, such as a file of parameters in ``model.options``."""
     found: dict[str, str] = {}
-    for text in _texts(experiment.to_dict()):
+    for text in (*_texts(experiment.to_dict()), *_in_checkpoint(experiment)):
         module = text.partition(":")[0].replace(".", "/") if REFERENCE.fullmatch(text) else ""
         for path in (f"{module}.py", f"{module}/__init__.py") if module else (text,):
             file = experiment.resolve(path)
             if path and lies_inside(experiment, path) and os.path.isfile(file):
                 found[os.path.relpath(file, experiment.directory)] = file
     return {name: file for name, file in found.items() if not name.endswith(_RECORDS)}
+
+
+def _in_checkpoint(experiment: ExperimentConfig) -> Iterator[str]:
+    """The file that ``model.parameters`` means where it is the folder of a checkpoint."""
+    path = experiment.model.parameters or ""
+    if path and lies_inside(experiment, path) and os.path.isdir(experiment.resolve(path)):
+        yield os.path.join(path, PARAMETERS_FILE)
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -124,14 +124,14 @@ def quantized(net: gluon.Block, examples: Sequence[mx.nd.NDArray]) -> InForm:
         given = np.concatenate([each.asnumpy() for each in examples])
         data = mx.io.NDArrayIter({_INPUT: given}, batch_size=len(examples[0]))
         try:
-            block = quantize_net_v2(
-                _imported(files),
-                quantize_mode="smart",
-                calib_mode="naive",
-                calib_data=data,
-                num_calib_examples=len(given),
-                logger=None,
-            )
+            with _no_warnings():
+                block = quantize_net_v2(
+                    _imported(files),
+                    quantize_mode="smart",
+                    calib_mode="naive",
+                    calib_data=data,
+                    num_calib_examples=len(given),
+                )
         except mx.MXNetError as error:
             raise TrainingError(
                 f"MXNet 1.9.1 cannot quantize this net: {str(error).strip().splitlines()[-1]}"
@@ -174,6 +174,13 @@ def _graph(net: gluon.Block, example: mx.nd.NDArray) -> Iterator[tuple[tuple[str
 
 
 def _imported(files: tuple[str, str]) -> gluon.SymbolBlock:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the type of the input, which comes with the first one
+    with _no_warnings():
         return gluon.SymbolBlock.imports(files[0], [_INPUT], files[1])
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """MXNet warns of the type of a graph's input, which comes with the first one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
