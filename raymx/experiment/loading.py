@@ -143,6 +143,8 @@ def check_files(experiment: ExperimentConfig, known: str = "") -> None:
             problems.append((key, path, data_problem(experiment.resolve(path), skips=skips)))
     if where := experiment.model.parameters:
         problems.append(("model.parameters", where, weights_file.local_problem(experiment.resolve(where))))
+    if where := experiment.model.symbol:
+        problems.append(("model.symbol", where, weights_file.symbol_problem(experiment.resolve(where))))
     for key, value in references(experiment):
         if value.partition(":")[0] != known:
             problem = reference_problem(value, experiment.directory)

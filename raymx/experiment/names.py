@@ -23,6 +23,9 @@ SUMMARY_FILE = "summary.json"
 PARAMETERS_FILE = "net.params"
 """The net's parameters in a checkpoint, in Gluon's format."""
 
+SYMBOL = "symbol"
+"""What ``model.net`` is where ``model.symbol`` gives the net."""
+
 MODEL_ZOO = (
     *(f"resnet{depth}_v{version}" for version in (1, 2) for depth in (18, 34, 50, 101, 152)),
     *(f"vgg{depth}{suffix}" for suffix in ("", "_bn") for depth in (11, 13, 16, 19)),

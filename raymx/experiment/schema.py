@@ -66,10 +66,16 @@ class Head(Section):
 class Model(Section):
     """The net and what it is trained and judged by."""
 
-    net: Annotated[str, one_of(names.MODEL_ZOO, "Gluon's model zoo"), own_or(names.MODEL_ZOO)]
+    net: Annotated[str, one_of((names.SYMBOL, *names.MODEL_ZOO), "Gluon's model zoo"), own_or(names.MODEL_ZOO)]
     """A net of Gluon's model zoo such as ``resnet18_v1``, or ``module:function`` of your own, called with ``classes``
-    and ``options``.
+    and ``options``; ``symbol``, which need not be given, with ``model.symbol``.
     """
+    symbol: Annotated[Text | None, Field(description="a path or URI, or null")] = None
+    """The net as a graph in a file, ``NAME-symbol.json`` of ``export`` or of a Module, whose input is ``data``; a loss
+    at its end is cut off.
+    """
+    features: Annotated[Text | None, Field(description="the name of a layer of model.symbol, or null")] = None
+    """Take ``symbol`` as far as this layer, such as ``flatten0``, with a new dense layer of ``classes`` outputs on it."""
     classes: Count
     """Outputs of the net, as its function makes it."""
     options: Annotated[dict[str, Any], Field(description="a mapping of keyword arguments of the net function")] = {}
@@ -120,6 +126,24 @@ class Model(Section):
     def zoo_pretrained(self) -> bool:
         """Whether the net begins with the model zoo's own weights."""
         return self.net in names.MODEL_ZOO and bool(self.options.get("pretrained"))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _net_of_a_symbol(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("symbol") and "net" not in given:
+            return {"net": names.SYMBOL, **given}
+        return given
+
+    @model_validator(mode="after")
+    def _symbol_or_another(self) -> Model:
+        if (self.net == names.SYMBOL) != (self.symbol is not None):
+            raise ValueError(
+                f"model.net is {self.net} and model.symbol {show(self.symbol)}: give one of them; with model.symbol "
+                "model.net is symbol, or left out"
+            )
+        if self.features and not self.symbol:
+            raise ValueError(f"model.features is {self.features}: it is a layer of model.symbol, which is null")
+        return self
 
     @field_validator("options")
     @classmethod

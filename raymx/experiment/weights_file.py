@@ -61,10 +61,17 @@ def local_problem(path: str) -> str | None:
     return f"{file} is no file of parameters, but {kind}" if (kind := placeholder_of(head)) else None
 
 
-def _beside(path: str) -> str:
+def symbol_problem(path: str) -> str | None:
+    """Why ``model.symbol`` cannot be read; None for a URI."""
+    if is_uri(path) or os.path.isfile(path):
+        return None
+    return f"{path} is a folder" if os.path.isdir(path) else f"{path} does not exist{_beside(path, '.json')}"
+
+
+def _beside(path: str, ending: str = ".params") -> str:
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         return ""
-    here = sorted(name for name in os.listdir(folder) if name.endswith(".params"))
+    here = sorted(name for name in os.listdir(folder) if name.endswith(ending))
     ordered = list(dict.fromkeys(nearest(os.path.basename(path), here, count=3) + here))
-    return f"; {folder} has {some(ordered, _MOST_NAMED)}" if ordered else f"; there is no *.params in {folder}"
+    return f"; {folder} has {some(ordered, _MOST_NAMED)}" if ordered else f"; there is no *{ending} in {folder}"

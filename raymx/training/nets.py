@@ -18,7 +18,7 @@ from raymx.experiment import names
 from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.references import SIGNATURES
 from raymx.experiment.user_code import load_function, require_call
-from raymx.training import metrics
+from raymx.training import metrics, symbols
 from raymx.training.accumulation import add_up
 from raymx.training.freezing import freeze, multiply_rates
 from raymx.training.heads import make_anew
@@ -50,7 +50,7 @@ def build_net(
     mx.random.seed(experiment.training.seed)
     net = _make(experiment, weights_come=is_trained or goes_on)
     check_registered(net)
-    anew = make_anew(net, model.head.name, model.outputs) if model.head.name else []
+    anew = make_anew(net, model.head.name, model.outputs) if model.head.name else symbols.NEW if model.features else ()
     with _initializers_limits(experiment):
         _initialize(net, experiment, devices, anew)
     try:
@@ -79,6 +79,8 @@ def build_net(
 def _make(experiment: ExperimentConfig, *, weights_come: bool) -> gluon.Block:
     """The net as its function gives it; without the model zoo's own weights where others take their place."""
     model = experiment.model
+    if model.symbol:
+        return symbols.net_of(experiment)
     if ":" in model.net:
         given = {"classes": model.classes, **model.options}
         wanted = SIGNATURES["model.net"].wanted
@@ -125,7 +127,7 @@ def _initializers_limits(experiment: ExperimentConfig) -> Iterator[None]:
 
 # Of an output that is a loss of its own, MXNet takes no gradient from what comes behind it.
 _NO_GRADIENT = (
-    *("SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput", "SVMOutput"),
+    *symbols.LOSSES,
     *("MakeLoss", "make_loss", "BlockGrad", "stop_gradient"),
 )
 

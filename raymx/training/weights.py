@@ -90,7 +90,8 @@ def _check_names(
             f"model.parameters: {path} lacks {_shown(missing, params)}, which model.net {experiment.model.net} has; "
             "set model.allow_missing to true to begin those as model.initializer says"
         )
-    if extra and not experiment.model.ignore_extra:
+    cut_off = bool(experiment.model.features)  # what came behind them in the file
+    if extra and not experiment.model.ignore_extra and not cut_off:
         raise TrainingError(
             f"model.parameters: {path} has {_shown(extra, found)}, which model.net {experiment.model.net} has not; set "
             "model.ignore_extra to true to leave those out"
@@ -102,11 +103,16 @@ def _is_constant(param: gluon.Parameter) -> bool:
 
 
 def _shown(names: list[str], of: Mapping[str, mx.nd.NDArray | gluon.Parameter]) -> str:
-    return some([f"{name} {tuple(of[name].shape)}" for name in names], _MOST_NAMED)
+    return some([f"{name} {_shape(of[name])}" for name in names], _MOST_NAMED)
+
+
+def _shape(array: mx.nd.NDArray | gluon.Parameter) -> tuple[int, ...]:
+    """Of a SymbolBlock a parameter may know none, whose data do."""
+    return tuple(array.shape if array.shape is not None else array.list_data()[0].shape)
 
 
 def _check_shape(path: str, name: str, array: mx.nd.NDArray, param: gluon.Parameter) -> None:
-    here, there = tuple(param.shape), tuple(array.shape)
+    here, there = _shape(param), _shape(array)
     if here == there:
         return
     layer = name.rpartition(".")[0]
