@@ -75,7 +75,7 @@ class Model(Section):
     at its end is cut off.
     """
     features: Annotated[Text | None, Field(description="the name of a layer of model.symbol, or null")] = None
-    """Take ``symbol`` as far as this layer, such as ``flatten0``, with a new dense layer of ``classes`` outputs on it."""
+    """Take ``symbol`` as far as this layer, such as ``flatten0``, and put a new dense layer on it, of ``classes``."""
     classes: Count
     """Outputs of the net, as its function makes it."""
     options: Annotated[dict[str, Any], Field(description="a mapping of keyword arguments of the net function")] = {}
