@@ -104,6 +104,27 @@ def test_same_weights(
     assert_same(weights_after(trial, found, tmp_path), one_worker)
 
 
+@pytest.mark.long
+def test_gradients_in_several_turns(
+    trial: TrialByHand, records: Path, one_worker: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    found = experiment(records, 2, 2)
+    several = found.model_copy(update={"training": found.training.model_copy(update={"accumulate": 3})})
+    assert_same(weights_after(trial, several, tmp_path), one_worker)
+
+
+def test_what_is_frozen_stays_to_the_bit_and_does_not_travel(trial: TrialByHand, records: Path, tmp_path: Path) -> None:
+    found = experiment(records, 2, 2)
+    frozen = found.model_copy(update={"model": found.model.model_copy(update={"freeze": ("1.*",)})})
+    row = trial.begin(frozen).step()
+    first = parameters(trial.save(tmp_path / "first"))
+    trial.step()
+    second = parameters(trial.save(tmp_path / "second"))
+    assert {name for name in first if np.array_equal(first[name], second[name])} == {"1.weight", "1.bias"}
+    trained = sum(array.nbytes for name, array in first.items() if not name.startswith("1."))
+    assert row["bytes_pushed"] == row["bytes_pulled"] == 2 * trained
+
+
 def assert_same(found: dict[str, np.ndarray], one_worker: dict[str, np.ndarray]) -> None:
     assert found.keys() == one_worker.keys()
     for name, expected in one_worker.items():
