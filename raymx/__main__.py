@@ -10,6 +10,7 @@ from raymx import __version__
 
 COMMANDS = {
     "run": "train an experiment, or a sweep of one, on this machine or on a cluster",
+    "launch": "run a script that was written for MXNet's launch.py, as it is",
     "submit": "submit it to a cluster, and look after the runs there",
     "report": "make the report of runs that are finished or still going on",
     "why": "say where the time of a run's steps goes, and what each change would gain",

@@ -131,7 +131,7 @@ def check_fit(plan: Plan, nodes: Sequence[NodeResources]) -> None:
                 (
                     "The cluster cannot hold this experiment.",
                     f"  Asked: {_amount(*_totals(plan))}: {_roles_in_words(plan.roles)}",
-                    f"  There: {_nodes_in_words(nodes)}",
+                    f"  There: {nodes_in_words(nodes)}",
                     *(f"  {line}" for line in _advice(plan, nodes)),
                 )
             )
@@ -141,6 +141,11 @@ def check_fit(plan: Plan, nodes: Sequence[NodeResources]) -> None:
 def fits(plan: Plan, nodes: Sequence[NodeResources]) -> bool:
     """Whether ``nodes`` could hold ``plan``, an elastic one with its fewest workers."""
     return _nodes_used(plan, nodes) is not None
+
+
+def holds(bundles: Sequence[Mapping[str, float]], nodes: Sequence[NodeResources]) -> bool:
+    """Whether ``nodes`` could hold these bundles, each of which lies on one node."""
+    return _fit(bundles, nodes) is not None
 
 
 def size(plan: Plan) -> tuple[float, float]:
@@ -256,7 +261,7 @@ def _verdict(plan: Plan, nodes: Sequence[NodeResources] | None, trials: int) -> 
         return f"No cluster given: raymx starts a Ray on this machine with {cpus} logical CPUs{more}."
     used = _nodes_used(plan, nodes)
     if used is None:
-        return "\n".join(("It does not fit.", f"There: {_nodes_in_words(nodes)}", *_advice(plan, nodes)))
+        return "\n".join(("It does not fit.", f"There: {nodes_in_words(nodes)}", *_advice(plan, nodes)))
     return f"It fits, on {', '.join(used)}{_room_to_grow(plan, nodes)}."
 
 
@@ -344,7 +349,8 @@ def _roles_in_words(roles: Roles) -> str:
     return "; ".join(words)
 
 
-def _nodes_in_words(nodes: Sequence[NodeResources]) -> str:
+def nodes_in_words(nodes: Sequence[NodeResources]) -> str:
+    """``4 CPU and 0 GPU on 2 nodes (10.0.0.1 2 CPU, 10.0.0.2 2 CPU)``."""
     if not nodes:
         return "no node"
     total = f"{sum(n.cpu for n in nodes):g} CPU and {sum(n.gpu for n in nodes):g} GPU on {count(len(nodes), 'node')}"

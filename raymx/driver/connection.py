@@ -10,6 +10,7 @@ import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from raymx import _ray
@@ -34,6 +35,30 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
 
     To a cluster the experiment's folder travels as Ray's working directory, unless ``ship`` is false.
     """
+    folder = Folder("experiment", experiment.directory)
+    return connect_for(lambda: needed_cpus(experiment), address, folder, verbose=verbose, ship=ship)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder that travels to a cluster; ``whose``: the experiment's, the script's."""
+
+    whose: str
+    path: str
+
+
+def connect_for(
+    needed_here: Callable[[], int],
+    address: str | None,
+    folder: Folder,
+    *,
+    verbose: bool,
+    ship: bool = True,
+    tune: bool = True,
+) -> str:
+    """The same for any work: ``needed_here`` says how many logical CPUs it needs where Ray is started here, ``tune``
+    whether it uses Tune.
+    """
     address = cluster_address(address)
     if address and (problem := refusal(address)):
         raise PlacementError(problem)
@@ -48,24 +73,24 @@ def connect(experiment: ExperimentConfig, address: str | None, *, verbose: bool,
         "configure_logging": verbose,
     }
     if address:
-        environment = {"working_dir": experiment.directory} if ship else {}
+        environment = {"working_dir": folder.path} if ship else {}
         try:
             probe(address)
-            with importing_tune():
+            with importing_tune() if tune else contextlib.nullcontext():
                 ray.init(address, runtime_env=environment, **common)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise PlacementError(
                 f"cannot connect to the Ray cluster at {address} (--address or RAY_ADDRESS): "
-                f"{str(error).strip().splitlines()[0]}; {_advice(address, str(error), experiment)}"
+                f"{str(error).strip().splitlines()[0]}; {_advice(address, str(error), folder)}"
             ) from None
         return ""
-    needed, cores = needed_cpus(experiment), machine.cores()
+    needed, cores = needed_here(), machine.cores()
     cpus = max(needed, cores)
     for name, value in process_settings(cpus).items():
         os.environ.setdefault(name, value)
     check_start()
     last_resort.mark()
-    with importing_tune():
+    with importing_tune() if tune else contextlib.nullcontext():
         start(lambda: ray.init("local", num_cpus=cpus, include_dashboard=False, **common), ray.shutdown)
     return (
         f"started Ray on this machine with {cpus} logical CPUs: the plan needs {needed}, the machine has "
@@ -98,13 +123,13 @@ def start(init: Callable[[], object], shutdown: Callable[[], object]) -> None:
                 ) from None
 
 
-def _advice(address: str, error: str, experiment: ExperimentConfig) -> str:
+def _advice(address: str, error: str, folder: Folder) -> str:
     if address == "auto" and (told := whose(_ray.head_file())):
         return told
     if "working_dir" in error or "Package size" in error:
         return (
-            f"the experiment's folder {experiment.directory} travels to the cluster and may hold 512 MiB: move "
-            "what the experiment does not need out of it"
+            f"the {folder.whose}'s folder {folder.path} travels to the cluster and may hold 512 MiB: move "
+            f"what the {folder.whose} does not need out of it"
         )
     # Ray sends a token to a named address only when told to, since it gives the token to whoever listens there.
     return (

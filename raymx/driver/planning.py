@@ -135,12 +135,19 @@ def restart_advice(room: ClusterRoom, experiment: ExperimentConfig) -> str:
 
 def room_now(experiment: ExperimentConfig) -> ClusterRoom:
     """What there is to plan this run with on the cluster that this process is connected to."""
+    return cluster_room(processors=abilities.asks_for_processors(experiment.to_dict()))
+
+
+def cluster_room(*, processors: bool = False) -> ClusterRoom:
+    """The nodes of the cluster that this process is connected to, and those that it could add. ``processors``: see
+    `raymx.cluster.nodes.cluster_nodes`.
+    """
     import ray
 
     from raymx.cluster import autoscaler
     from raymx.cluster.nodes import cluster_nodes
 
-    nodes = cluster_nodes(processors=abilities.asks_for_processors(experiment.to_dict()))
+    nodes = cluster_nodes(processors=processors)
     scaling = autoscaler.config_here(ray.get_runtime_context().gcs_address)
     return ClusterRoom(
         tuple(nodes),
