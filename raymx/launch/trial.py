@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,6 +43,7 @@ class Trial:
         if told := self._generation.warning():
             self._say("", f"warning: {told}")
         found = self._generation.poll()
+        self._keep(self._epochs.ready(time.monotonic()))
         if found is None:
             return False
         self._generation = None
@@ -56,14 +58,20 @@ class Trial:
         return True
 
     def _form(self) -> None:
-        self._epochs = Epochs(self._script.workers)
         self._generation = Generation(
             self._group, self._where, self.record.planned.command, self._on_line, self._on_end
         )
         if self.restarts:
             self._mark(f"---- restart {self.restarts} ----")
         if (epoch := self._generation.epoch) is not None:
+            self._keep(self._epochs.before(epoch))  # of the last generation: those that are not done again
             self._say("", f"note: it goes on from {self._script.resume_prefix}-{epoch:04d}.params")
+
+        self._epochs = Epochs(self._script.workers)
+
+    def _keep(self, rows: Sequence[dict[str, Any]]) -> None:
+        for row in rows:
+            self.record.row(row, self.restarts)
 
     def _mark(self, text: str) -> None:
         for seat in self._group.seats:
@@ -74,13 +82,11 @@ class Trial:
         self.record.line(seat, line)
         if seat.kind == "worker":
             for reading in log_lines.read(line, self._patterns):
-                for row in self._epochs.add(seat.index, reading):
-                    self.record.row(row, self.restarts)
+                self._epochs.add(seat.index, reading, time.monotonic())
 
     def _on_end(self, ended: Ended) -> None:
         if ended.seat.kind == "worker" and ended.code == 0:
-            for row in self._epochs.end(ended.seat.index):
-                self.record.row(row, self.restarts)
+            self._epochs.end(ended.seat.index)
 
     def _end(self, found: Verdict) -> None:
         self.verdict = found
