@@ -1,4 +1,4 @@
-"""``python -m raymx.run`` as a user gives it, and what a run leaves in its folder."""
+"""Commands as a user gives them, and what a run leaves in its folder."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ ROLES = ("ray::Worker", "ray::Server", "ray::KVScheduler", "ray::Trial")
 class Command:
     """One ``python -m raymx.run``, and every process that it leads to, known by a mark in their environment."""
 
-    def __init__(self, *arguments: object, cwd: Path, standby: bool = False, **environment: str) -> None:
-        if not standby and "--resume" not in arguments:  # processes that nothing here waits for
+    def __init__(
+        self, *arguments: object, cwd: Path, standby: bool = False, module: str = "raymx.run", **environment: str
+    ) -> None:
+        if module == "raymx.run" and not standby and "--resume" not in arguments:  # processes that nothing waits for
             arguments = (*arguments, "--set", "resources.standby=false")
         self._mark = f"RAYMX_TEST={uuid.uuid4().hex}"
         name, value = self._mark.split("=")
         clean = {key: text for key, text in os.environ.items() if not key.startswith("RAY")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "raymx.run", *map(str, arguments)],
+            [sys.executable, "-m", module, *map(str, arguments)],
             cwd=cwd,
             text=True,
             env=clean | environment | {name: value},

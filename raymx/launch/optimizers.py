@@ -86,7 +86,11 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(thing: Any) -> dict[str, Any]:
-    found = {name: _plain(value) for name, value in vars(thing).items() if name not in _NOT_VALUES}
+    found = {
+        name: _plain(value)
+        for name, value in vars(thing).items()
+        if name not in _NOT_VALUES and value != {}  # what some gather while they update: the server begins with none
+    }
     for name, value in found.items():
         if not _is_plain(value):
             raise TypeError(

@@ -38,7 +38,7 @@ def axis(text: str) -> tuple[str, tuple[str, ...]]:
     name, equals, values = text.partition("=")
     name = name.strip().lstrip("-")
     found = [value.strip() for value in _cut(values)]
-    if not equals or not name or not all(found):
+    if not (equals and name and found and all(found)):
         raise ExperimentError(f"--sweep {text}: write FLAG=VALUE,VALUE with a flag of the script's, as in lr=0.1,0.05")
     return name, tuple(found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import tempfile
 import time
@@ -17,7 +18,7 @@ from raymx.experiment import yaml_text
 from raymx.launch import bundles, commands
 from raymx.launch.bundles import Seat
 from raymx.launch.points import Planned
-from raymx.launch.script import SCRIPT, Script
+from raymx.launch.script import Script
 from raymx.results import run_folder
 from raymx.results.run_files import ROWS
 
@@ -41,7 +42,7 @@ class RunRecords:
         return storage.child(self._storage, self._folder)
 
     def begin(self, trials: Sequence[Planned], objective: tuple[str, str]) -> None:
-        experiment = {"name": self._script.name, SCRIPT: self._script.as_dict()}
+        experiment = {"name": self._script.name, run_folder.SCRIPT: self._script.as_dict()}
         text = yaml_text.dump({"directory": self._directory, "experiment": experiment})
         run_folder.write(self._storage, self._folder, run_folder.RUN, text)
         self.sweep(trials, objective)
@@ -78,7 +79,7 @@ class RunRecords:
                 "error": error,
                 "wall_s": time.time() - self._began,
                 **told,
-                "experiment": {"name": self._script.name, SCRIPT: self._script.as_dict()},
+                "experiment": {"name": self._script.name, run_folder.SCRIPT: self._script.as_dict()},
                 "directory": self._directory,
             },
         )
@@ -167,7 +168,7 @@ class TrialRecord:
     def _write(self) -> None:
         planned, script = self.planned, self.script
         epochs = [row["epoch"] for row in self.rows]
-        facts = {
+        facts: dict[str, Any] = {
             "trial_id": planned.trial_id,
             "cell": planned.cell,
             "repeat": planned.repeat,
@@ -183,7 +184,7 @@ class TrialRecord:
             "num_workers": script.workers,
             "kvstore_type": commands.flag_value(planned.command, "kv-store"),
             "settings": {f"--{key}": value for key, value in planned.point.items()},
-            "command": list(planned.command),
+            "command": shlex.join(["python", "-m", "raymx.launch", *script.flags(), *planned.command]),
             "notes": [],
         }
         run_folder.write(self.storage_path, self.folder, run_folder.TRIAL, run_folder.as_json(facts))

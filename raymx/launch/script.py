@@ -11,9 +11,6 @@ from typing import Any
 from raymx.errors import ExperimentError
 from raymx.launch import commands, environment, log_lines
 
-SCRIPT = "script"
-"""The key of a run's record under which this is, where an experiment has its sections."""
-
 
 @dataclass(frozen=True)
 class Script:
@@ -52,6 +49,7 @@ class Script:
         set_ = object.__setattr__
         set_(self, "command", commands.as_words(self.command))
         set_(self, "servers", self.workers if self.servers is None else self.servers)
+        set_(self, "patterns", tuple(self.patterns))
         set_(self, "sweep", {key.lstrip("-"): tuple(map(str, values)) for key, values in self.sweep.items()})
         set_(self, "name", self.name or _name_of(self.words))
         problems = list(_problems(self))
@@ -66,6 +64,22 @@ class Script:
     @property
     def num_servers(self) -> int:
         return self.servers or 0
+
+    def flags(self) -> list[str]:
+        """The flags of a command line that asks for the same roles; what goes for a whole sweep is left out."""
+        found = ["-n", str(self.workers), "-s", str(self.num_servers)]
+        for flag, value, default in (
+            ("--cpus-per-worker", self.cpus_per_worker, 1),
+            ("--gpus-per-worker", self.gpus_per_worker, 0),
+            ("--cpus-per-server", self.cpus_per_server, 1),
+            ("--port", self.port, 0),
+            ("--restarts", self.restarts, 0),
+        ):
+            found += [flag, str(value)] if value != default else []
+        for flag, text in (("--resume-flag", self.resume_flag), ("--resume-prefix", self.resume_prefix)):
+            found += [f"{flag}={text}"] if text else []
+        found += [f"--pattern={text}" for text in self.patterns]
+        return found + ["--guard"] * self.guard + ["--servers-run-script"] * self.servers_run_script
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for a run's record; values of environment variables stay out, which may be secrets."""

@@ -76,6 +76,9 @@ def codes(study: Study) -> list[str]:
 
 def command(study: Study, cell: CellSummary) -> list[str]:
     """The command that trains a cell alone; none where its settings are not known, or only a notebook has them."""
+    script = next((e.trial.command for e in study.entries if e.trial.axes == cell.axes and e.trial.command), None)
+    if script:
+        return [f"To run it alone: {script}"]
     settings = next((e.trial.settings for e in study.entries if e.trial.axes == cell.axes and e.trial.settings), None)
     if not settings or any(str(value).startswith(f"{OBJECTS}:") for value in settings.values()):
         return []

@@ -71,9 +71,9 @@ class TrialResult:
     """One trial: its facts (trial.json, or what else is known) and its reports.
 
     Times are unix seconds, ``wall_s`` seconds. ``warmup_epochs`` is the warmup as it is run, lengthened; ``code`` is
-    the version of the experiment's own modules; ``settings`` are the keys of the experiment that the trial's cell sets.
-    Each of ``rows`` is one report with a column ``counts``: not those of an interrupted epoch, nor those that a later
-    report of the same epoch replaced after a restart.
+    the version of the experiment's own modules; ``command`` is that of a script's trial; ``settings`` are the keys of
+    the experiment that the trial's cell sets. Each of ``rows`` is one report with a column ``counts``: not those of an
+    interrupted epoch, nor those that a later report of the same epoch replaced after a restart.
     """
 
     sweep: str
@@ -99,6 +99,7 @@ class TrialResult:
     compression: str | None = None
     warmup_epochs: float | None = None
     code: str | None = None
+    command: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()

@@ -33,6 +33,7 @@ RUN_FILES: Mapping[str, str] = {
     f"{_CHECKPOINT}/{STATE}": "Its position, update counts and checksums.",
     f"{_IN_EPOCH}/*": "The two newest checkpoints within an epoch, of the same three files; gone once the training has "
     "finished.",
+    f"{TRIAL}/logs/*": "Of a script of ``raymx.launch``: what each role printed.",
     f"{TRIAL}/stacks_*.txt": "After a stall: what all threads of all workers were doing.",
     f"{TRIAL}/wandb/*": "With ``tracking.wandb``: what it keeps on this machine.",
     f"{TRIAL}/params.json": "Tune's: the trial's config.",

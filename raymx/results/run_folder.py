@@ -22,6 +22,8 @@ SWEEP, TRIAL = "sweep.json", "trial.json"  # of a sweep, and of each trial in it
 BOM = "\ufeff"
 """What some editors begin a text with."""
 _FAILURE = "Failure # "  # begins each one in error.txt, Tune's
+SCRIPT = "script"
+"""In a record's experiment, where it is a script that `raymx.launch` ran."""
 DEFAULT_STORAGE = "~/ray_results"  # Ray's own
 
 
@@ -57,6 +59,11 @@ def experiment_of(path: str) -> ExperimentConfig:
     except OSError as error:
         raise ExperimentError(f"{child(path, RUN)} cannot be read: {error.strerror or error}") from None
     experiment, directory = recorded(text, child(path, RUN))
+    if SCRIPT in experiment:
+        raise ExperimentError(
+            f"--resume {path}: it is a run of raymx.launch, whose scripts keep their own parameters: give its command "
+            "again, with the script's own flag to load them"
+        )
     try:
         return parse_experiment(experiment, directory, by_flags=False)
     except ExperimentError as error:

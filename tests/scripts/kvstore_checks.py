@@ -1,6 +1,8 @@
 """A bare KVStore script: what a sync store gives for what several workers push."""
 
 import argparse
+import os
+import time
 
 import mxnet as mx
 import numpy as np
@@ -33,9 +35,9 @@ def initial_values():
 
 def sums(dtype, shape, key, times):
     """The servers add the rate times the sum of what all workers push."""
-    for time in range(1, times + 1):
+    for number in range(1, times + 1):
         kv.push(key, mx.nd.ones(shape, dtype=dtype) * (kv.rank + 1))
-        equal(pulled(key, shape, dtype), 1 + RATE * TOTAL * time, f"{key} after {time} pushes")
+        equal(pulled(key, shape, dtype), 1 + RATE * TOTAL * number, f"{key} after {number} pushes")
 
 
 def rows(times):
@@ -67,6 +69,7 @@ def compressed(key, shape):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--forever", action="store_true", help="pull and push on after the checks")
     args = parser.parse_args()
     initial_values()
     for dtype in ("float32", "float16"):
@@ -83,6 +86,12 @@ def main():
         kv.init(f"compressed {name}", mx.nd.zeros(shape))
         compressed(f"compressed {name}", shape)
     print(f"rank {kv.rank} of {kv.num_workers}: all checks passed")
+    if args.forever:
+        print(f"forever as {os.getpid()}")
+    while args.forever:
+        kv.push("init0", mx.nd.ones(SMALL))
+        pulled("init0", SMALL).wait_to_read()
+        time.sleep(0.05)
 
 
 main()
