@@ -288,17 +288,10 @@ class WorkerContext:
                 "records": self._batches.data.num_records,
                 "scaling": _scaling(self._trainer, self.rank == 0 or self.asynchronous),
                 "bytes": self._trainer.bytes_a_step(),
-                "arrays": self._arrays_on_servers(),
+                "arrays": _arrays_on_servers(self._trainer) if self._membership.distributed and not self.rank else [],
             }
         )
         self._batches.go_on()
-
-    def _arrays_on_servers(self) -> list[tuple[str, int]]:
-        """(name, elements) of each key; nothing where nothing leaves this process."""
-        if self._trainer is None or not self._membership.distributed or self.rank:
-            return []
-        sizes = self._trainer.sizes
-        return [(name, sizes[key]) for key, name in enumerate(self._trainer.names)]
 
     def close(self) -> None:
         """Let go of the store: the generation ends when nothing refers to it any more."""
@@ -307,6 +300,11 @@ class WorkerContext:
             self._trainer.close()
         self._usage.close()
         self._batches.data.close()
+
+
+def _arrays_on_servers(trainer: Trainer) -> list[tuple[str, int]]:
+    """(name, elements) of each key."""
+    return list(zip(trainer.names, trainer.sizes.values(), strict=True))
 
 
 def _parts(parts: Parts) -> dict[str, Any]:
