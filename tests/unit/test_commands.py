@@ -69,7 +69,10 @@ def test_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [("run", "run is written with a dot: python -m raymx.run"), ("train", "train is no command: one of run, submit")],
+    [
+        ("run", "run is written with a dot: python -m raymx.run"),
+        ("train", "train is no command: one of run, launch, submit"),
+    ],
 )
 def test_a_command_is_written_with_a_dot(given: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main([given, "--lr", "0.1"]) == 2

@@ -36,6 +36,7 @@ REPORT = {
     "input": {"batches": {}, "spent": {}, "transfer_s": 0.0},
     "store": ("node", 0.0),
     "arrays": [],
+    "traced": None,
     "parts": {"steps": 0, "seconds": {}, "backward": {}, "own": {}, "host_bound": 0.0, "alone_s": None},
     "meter": {"steps": 3, "samples": 30, "train_s": 1.0, "first_step_s": 0.1, "first_batch_s": 0.05},
 }

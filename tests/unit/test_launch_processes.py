@@ -101,7 +101,7 @@ def test_an_end_that_is_asked_for_is_first_asked_of_the_command() -> None:
     process.stdin.write("t")
     process.stdin.flush()
     assert process.wait(timeout=30) == 5
-    assert process.stdout.read() == "bye\n"
+    assert process.stdout.read().endswith("bye\n")  # some shells say too that their sleep was terminated
 
 
 def test_a_command_that_does_not_end_is_killed() -> None:

@@ -428,7 +428,8 @@ def test_a_head_changes_nothing(tmp_path: Path, cache: str, decoded_here: int, m
 
 
 def assert_same(one: Batch, other: Batch) -> None:
-    for field in fields(Batch):
+    """But for where and when they were decoded, and how long that took."""
+    for field in (field for field in fields(Batch) if field.name not in ("source", "spent", "began")):
         a, b = getattr(one, field.name), getattr(other, field.name)
         np.testing.assert_array_equal(a, b)
         assert type(a) is type(b)
