@@ -201,7 +201,7 @@ def test_what_a_worker_decodes_itself_is_bitwise_what_a_stream_gives(
     ours = list(decode_here(records, rows, decoding))
     assert sum(len(batch.bad) for batch in ours) > 0
     for mine, theirs in zip(ours, read(records, rows, decoding), strict=True):
-        for field in fields(Batch):
+        for field in (one for one in fields(Batch) if one.compare):
             np.testing.assert_array_equal(getattr(mine, field.name), getattr(theirs, field.name))
         assert (mine.images.dtype, mine.labels.shape) == (theirs.images.dtype, theirs.labels.shape)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from raymx.jobs import card_text, chart
 from raymx.jobs.card import HINTS, as_html, as_text, notice_html
+from raymx.results.step_text import COLOURS, PARTS
 from raymx.results.view import ENDED, TrialView, View
 
 NOW = 1000.0
@@ -429,3 +430,15 @@ def test_where_a_steps_time_went_is_told_at_the_end() -> None:
     assert "182 ms" in told
     assert "computing 61 %, waiting for gradients and weights 39 %" in " ".join(told.split())
     assert "a step" not in as_text(RUN, NOW)
+
+
+def test_a_step_is_a_bar_with_a_legend() -> None:
+    parts = dict(zip(PARTS, (0.61, 0.38, 0.006, 0.004, 0.0, 0.0), strict=True))
+    step = {"step_s": 0.182, "said": "a step took 182 ms: computing 61 %", "bar": "###==", "fractions": parts}
+    view = replace(RUN, state="finished", summary={"step": step})
+    page = as_html(view, NOW)
+    assert f'<i style="width:61.0%;background:{COLOURS["compute"]}"></i>' in page
+    assert "waiting for gradients and weights 38 %" in page
+    assert page.count('<i class="dot" style=') == 3
+    assert "[###==]" in as_text(view, NOW)
+    assert "bar step" not in as_html(RUN, NOW)

@@ -195,6 +195,36 @@ def test_the_page_stands_alone_and_is_complete(tmp_path: Path) -> None:
     assert findings["sentences"][0].split(" with ")[0] in page
 
 
+PARTS = {
+    "compute_fraction": 0.6,
+    "communication_fraction": 0.25,
+    "data_wait_fraction": 0.15,
+    "straggler_fraction": 0.0,
+    "checkpoint_fraction": 0.0,
+    "loop_fraction": 0.0,
+}
+
+
+def test_a_bar_in_each_trials_row_says_where_a_step_goes(tmp_path: Path) -> None:
+    def measured(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
+        if facts["trial_id"] != "t_00004":  # one of an older version among them
+            for row in reports:
+                row.update(PARTS)
+
+    page = (built(tmp_path / "tuned", change=measured) / "report.html").read_text()
+    told = "computing 60 %, waiting for gradients and weights 25 %, waiting for data 15 %"
+    (trials,) = {len(json.loads((tmp_path / "tuned" / "report" / "findings.json").read_text())["trials"])}
+    assert page.count(f'aria-label="{told}"') == trials - 1
+    assert page.count('<p class="quiet legend">') == 1
+    assert "held for checkpoints</span>" in page
+
+
+def test_without_measured_steps_there_is_no_bar(tmp_path: Path) -> None:
+    page = (built(tmp_path / "tuned") / "report.html").read_text()
+    assert 'legend">' not in page
+    assert "<span class=step" not in page
+
+
 def test_names_are_escaped(tmp_path: Path) -> None:
     bad = "<script>alert('x')</script> \"&\" é 漢 $a_b$"
     axes = {DTYPE: ("float32", bad)}

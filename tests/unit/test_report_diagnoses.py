@@ -91,6 +91,38 @@ def test_async_workers_of_unequal_speed() -> None:
     assert numbers(found, "uneven") == {"t_00002": pytest.approx(0.7)}
 
 
+def test_what_of_the_first_step_took_the_time() -> None:
+    found = found_in(change=in_trial(3, first_step_s=12.0, first_batch_s=2.5, form_s=4.0))
+    assert texts(found, "first_step") == (
+        "the first step took 12 s, the others 50 ms: 2.5 s until the first batch was there, 9.5 s to compute it for "
+        "the first time; before it, 4.0 s to start processes and form the KVStore"
+    )
+    assert texts(found_in(change=in_trial(3, first_step_s=12.0)), "first_step").endswith("the others 50 ms")
+
+
+def test_a_memory_that_is_nearly_full_and_by_what() -> None:
+    full = {"node_memory_fraction": 0.91, "worker_rss_peak_mib": 3000.0, "object_store_mib": 0.0}
+    found = found_in(change=in_trial(3, gpu_memory_fraction=0.5, **full))
+    assert numbers(found, "memory") == {"t_00003": pytest.approx(0.91)}
+    assert texts(found, "memory") == (
+        "91 % of the fullest node's memory was in use, of which one worker's process 3,000 MiB at the most"
+    )
+    gpu = found_in(change=in_trial(3, gpu_memory_fraction=0.97, gpu_memory_peak_mib=15_000.0, node_memory_fraction=0.2))
+    assert texts(gpu, "memory").startswith("97 % of a GPU's memory was in use, of which all processes on it 15,000 MiB")
+    assert found_in(change=in_trial(3, node_memory_fraction=0.8)).diagnoses == ()
+
+
+def test_more_workers_that_gain_nothing() -> None:
+    axes = {"resources.workers": ("1", "2")}
+    change = in_trial(1, samples_per_sec=900.0, communication_fraction=0.55)
+    found = found_in(axes=axes, repeats=1, change=change)
+    one = found.study.entries[0].measures.samples_per_sec
+    assert one is not None
+    assert numbers(found, "workers") == {"t_00001": pytest.approx(900.0 / one)}
+    assert texts(found, "workers").endswith("all else the same; 55 % of a step waits for gradients and weights")
+    assert found_in(axes=axes, repeats=1, change=in_trial(1, samples_per_sec=1900.0)).diagnoses == ()
+
+
 def test_far_slower_than_its_twins() -> None:
     found = found_in(repeats=3, change=in_trial(1, samples_per_sec=600.0))
     ((trial, ratio),) = numbers(found, "twin").items()

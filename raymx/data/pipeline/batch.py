@@ -28,9 +28,10 @@ class Batch:
     real_global: int  # real rows over all workers, as planned: bad records count
     bad: tuple[BadRecord, ...] = ()  # those of the real rows that were skipped
     records_done: int = 0  # of the epoch, by all workers, when this step is done; 0 for validation
-    source: str = MEMORY  # where it was decoded
-    spent: Mapping[str, float] = field(default_factory=dict)  # seconds that its decoding took, by stage
-    began: float = 0.0  # when that began, by ``time.time`` there; 0 where it was not decoded now
+    # How it was made, which says nothing of what it is: where, how many seconds each stage took, and since when.
+    source: str = field(default=MEMORY, compare=False)
+    spent: Mapping[str, float] = field(default_factory=dict, compare=False)
+    began: float = field(default=0.0, compare=False)  # by ``time.time`` there; 0 where it was not decoded now
 
     def copy(self) -> Batch:
         """With arrays of its own."""
