@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from mxnet import autograd, gluon
 
 from raymx.training import nets
+from raymx.training.accumulation import turns_of
 from raymx.training.context import DeviceBatch, WorkerContext
 from raymx.training.learning import Learning, learning_of
 from raymx.training.sums import Sums
@@ -52,7 +55,7 @@ def validate(ctx: WorkerContext, net: gluon.Block, loss: nets.Loss, score: nets.
     """Loss and metric over this worker's part of the validation records."""
     sums = Sums()
     for batch in ctx.validation_batches(padded=True):
-        for part in batch.parts:
+        for part in chain(*turns_of(batch, ctx.experiment.training.accumulate)):
             output = net(*part.inputs)
             sums.add(loss(output, part.labels), score(output, part.labels), part.weights)
         sums.count(batch.samples)
