@@ -45,7 +45,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _check(experiment: ExperimentConfig, given: Mapping[str, object], *, resumed: bool) -> None:
     """Raise ExperimentError for what can be known before Ray starts. ``given``: the keys that flags set."""
-    loading.check_files(experiment)
+    loading.check_files(experiment, resumed=resumed)
     settings.check(experiment)
     space.check(experiment, given, resumed=resumed)
     if experiment.sweep.space:

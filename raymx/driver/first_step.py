@@ -50,7 +50,13 @@ def small(experiment: ExperimentConfig) -> dict[str, Any]:
     training = given["training"]
     rows = min(ROWS, training["global_batch_size"])
     loop = "default" if experiment.resources.gpus_per_worker else training["loop"]
-    given["training"] = {"optimizer": training["optimizer"], "loop": loop, "global_batch_size": rows}
+    given["training"] = {
+        "optimizer": training["optimizer"],
+        "loop": loop,
+        "global_batch_size": rows,
+        "label_smoothing": training["label_smoothing"],
+        "accumulate": min(training["accumulate"], rows),
+    }
     given["data"] = {**given["data"], "cache": "none", "cpus": 1}
     for section in ("failures", "checkpoint", "report", "tracking"):
         given.pop(section, None)

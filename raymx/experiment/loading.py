@@ -130,18 +130,19 @@ def to_yaml(experiment: ExperimentConfig) -> str:
     return yaml_text.dump(experiment.to_dict())
 
 
-def check_files(experiment: ExperimentConfig, known: str = "") -> None:
+def check_files(experiment: ExperimentConfig, known: str = "", *, resumed: bool = False) -> None:
     """Raise an ExperimentError that lists data files and ``module:name`` references that are not there, or no such, and
     modules beside the experiment that hide others.
 
-    Looks at local files only, of data at the first bytes, and imports nothing. What is of module ``known`` is there.
+    Looks at local files only, of data at the first bytes, and imports nothing. What is of module ``known`` is there. A
+    run that is ``resumed`` has its weights in a checkpoint.
     """
     data, problems = experiment.data, []
     for key, paths in (("data.train", data.train), ("data.validation", data.validation or ())):
         for path in (paths,) if isinstance(paths, str) else paths:
             skips = data.on_bad_record == "skip"
             problems.append((key, path, data_problem(experiment.resolve(path), skips=skips)))
-    if where := experiment.model.parameters:
+    if (where := experiment.model.parameters) and not resumed:
         problems.append(("model.parameters", where, weights_file.local_problem(experiment.resolve(where))))
     if where := experiment.model.symbol:
         problems.append(("model.symbol", where, weights_file.symbol_problem(experiment.resolve(where))))

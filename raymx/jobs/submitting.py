@@ -95,7 +95,7 @@ def runs(address: str | None = None) -> list[Run]:
 def check(experiment: Experiment, *, resumed: bool = False) -> None:
     """Raise ExperimentError for what can be known here; libraries and trackers are looked for on the cluster."""
     spec = experiment.spec
-    loading.check_files(spec, known=by_value.MODULE if experiment.objects else "")
+    loading.check_files(spec, known=by_value.MODULE if experiment.objects else "", resumed=resumed)
     space.check(spec, resumed=resumed)
 
 

@@ -239,6 +239,7 @@ def test_where_no_weights_are_is_told_before_the_start(folder: Path) -> None:
     written(folder)
     with pytest.raises(ExperimentError, match=r'model\.parameters is "v\.params": .* does not exist; .* has w\.params'):
         check_files(made(folder, parameters="v.params"))
+    check_files(made(folder, parameters="v.params"), resumed=True)
     (folder / "lfs.params").write_text("version https://git-lfs.github.com/spec/v1\n")
     assert "Git LFS" in str(local_problem(str(folder / "lfs.params")))
     assert local_problem("s3://bucket/w.params") is None
