@@ -21,6 +21,27 @@ def small(classes: int) -> gluon.HybridBlock:
     return net
 
 
+class TwoHeads(gluon.HybridBlock):
+    """Classes, and a number."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.body, self.kind, self.size = nn.Dense(32, activation="tanh"), nn.Dense(classes), nn.Dense(1)
+
+    def hybrid_forward(self, F: Any, x: Any) -> dict[str, Any]:
+        x = self.body(x)
+        return {"kind": self.kind(x), "size": self.size(x)}
+
+
+def loss_of_two(outputs: dict[str, Any], labels: Any) -> Any:
+    return gluon.loss.SoftmaxCrossEntropyLoss()(outputs["kind"], labels) + gluon.loss.L2Loss()(outputs["size"], labels)
+
+
+def hits_of_two(outputs: dict[str, Any], labels: Any) -> Any:
+    return outputs["kind"].argmax(axis=1) == labels
+
+
 def convolution(classes: int) -> gluon.HybridBlock:
     """Sixteen filters: after inference oneDNN keeps such weights in a layout of its own."""
     net = nn.HybridSequential()

@@ -47,30 +47,37 @@ def freeze(net: gluon.Block, patterns: Iterable[str], spared: Collection[str] = 
 
 def _hold_statistics(net: gluon.Block, frozen: Collection[int]) -> None:
     """Have the running statistics among the parameters ``frozen``, by id, not change while the net trains."""
+    changed = False
     for where, block in _blocks(net):
         if isinstance(block, gluon.SymbolBlock):
-            _hold_in_graph(block, {param.name for param in block.params.values() if id(param) in frozen})
+            changed |= _hold_in_graph(block, {param.name for param in block.params.values() if id(param) in frozen})
             continue
         held = {key: param for key, param in block._reg_params.items() if id(param) in frozen and _is_statistic(param)}
         if "running_mean" in held or "running_var" in held:
             if "use_global_stats" not in getattr(block, "_kwargs", {}):
                 raise _changed_by(f"{where}{next(iter(held))}", type(block).__name__)
             block._kwargs["use_global_stats"] = True
-            block._clear_cached_op()
+            changed = True
         for param in held.values():
             param._differentiable = True  # as a weight is that is frozen: `running_statistics`
+
+    for _, block in _blocks(net) if changed else ():
+        if isinstance(block, gluon.HybridBlock):
+            block._clear_cached_op()  # of a net that its function has hybridized, made of the layers as they were
 
 
 def _is_statistic(param: gluon.Parameter) -> bool:
     return not param._differentiable and not isinstance(param, gluon.Constant)
 
 
-def _hold_in_graph(block: gluon.SymbolBlock, names: Collection[str]) -> None:
+def _hold_in_graph(block: gluon.SymbolBlock, names: Collection[str]) -> bool:
+    """Whether there was anything to hold."""
     inputs, graph = block._cached_graph
     held = set(graph.list_auxiliary_states()) & set(names)
     if held:
         block._cached_graph = inputs, mx.sym.load_json(with_held_statistics(graph.tojson(), held, _changed_by))
-        block._clear_cached_op()
+        return True
+    return False
 
 
 def _changed_by(name: str, what: str) -> TrainingError:

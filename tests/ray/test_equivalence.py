@@ -113,6 +113,20 @@ def test_gradients_in_several_turns(
     assert_same(weights_after(trial, several, tmp_path), one_worker)
 
 
+@pytest.mark.long
+def test_a_net_with_two_heads(trial: TrialByHand, records: Path, tmp_path: Path) -> None:
+    model = {"net": "own_nets:TwoHeads", "loss": "own_nets:loss_of_two", "metric": "own_nets:hits_of_two"}
+
+    def weights(workers: int) -> dict[str, np.ndarray]:
+        found = experiment(records, workers, 1)
+        two = found.model_copy(update={"model": found.model.model_copy(update=model)})
+        return weights_after(trial, two, tmp_path / str(workers))
+
+    one = weights(1)
+    assert_same(weights(2), one)
+    assert_same(weights(3), one)
+
+
 def test_what_is_frozen_stays_to_the_bit_and_does_not_travel(trial: TrialByHand, records: Path, tmp_path: Path) -> None:
     found = experiment(records, 2, 2)
     frozen = found.model_copy(update={"model": found.model.model_copy(update={"freeze": ("1.*",)})})

@@ -51,8 +51,10 @@ class Net(gluon.HybridBlock):
         return self.output(self.features(x))
 
 def net(classes, last="dense"): return Net(classes, last)
-def begun(classes):
+def begun(classes, hybridized=False):
     net = Net(classes)
+    if hybridized:
+        net.hybridize(static_alloc=True)
     net.initialize(mx.init.Constant(0.01))
     net(mx.nd.zeros((1, 1, 8, 8)))
     return net
@@ -354,6 +356,16 @@ def test_what_is_frozen_stays_to_the_bit_and_does_not_travel(
     assert moved == trained == set(seen["names"])
     assert not set().union(*seen["totals"]) & set(before)
     assert set(run.end.optimizer.arrays) == trained
+
+
+def test_a_net_that_its_function_has_hybridized_holds_its_statistics(folder: Path) -> None:
+    net = built(folder, net="tuned_objects:begun", options={"hybridized": True}, freeze=["features.*"])
+    before = values(net)
+    with mx.autograd.record():
+        net(mx.nd.random.uniform(shape=(4, 1, 8, 8)))
+    mx.nd.waitall()
+    after = values(net)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
 def test_without_freezing_statistics_and_weights_move(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
