@@ -13,6 +13,7 @@ from raymx.text.words import some
 from raymx.training.graphs import with_held_statistics
 
 _MOST_NAMED = 5
+_SCALES = ("gamma", "beta")  # of a normalising layer without them: they are there, and never change
 
 
 def matches(key: str, pattern: str, names: Iterable[str]) -> list[str]:
@@ -53,14 +54,13 @@ def _hold_statistics(net: gluon.Block, frozen: Collection[int]) -> None:
             changed |= _hold_in_graph(block, {param.name for param in block.params.values() if id(param) in frozen})
             continue
         held = {key: param for key, param in block._reg_params.items() if id(param) in frozen and _is_statistic(param)}
-        if "running_mean" in held or "running_var" in held:
+        if statistics := [key for key in held if key not in _SCALES]:
             if "use_global_stats" not in getattr(block, "_kwargs", {}):
-                raise _changed_by(f"{where}{next(iter(held))}", type(block).__name__)
+                raise _changed_by(f"{where}{statistics[0]}", type(block).__name__)
             block._kwargs["use_global_stats"] = True
             changed = True
         for param in held.values():
             param._differentiable = True  # as a weight is that is frozen: `running_statistics`
-
     for _, block in _blocks(net) if changed else ():
         if isinstance(block, gluon.HybridBlock):
             block._clear_cached_op()  # of a net that its function has hybridized, made of the layers as they were

@@ -77,8 +77,8 @@ class Counts(gluon.HybridBlock):
     def __init__(self, classes):
         super().__init__()
         self.dense = gluon.nn.Dense(classes)
-        self.running_mean = self.params.get("running_mean", shape=(1,), init="zeros", differentiable=False)
-    def hybrid_forward(self, F, x, running_mean): return self.dense(x)
+        self.seen = self.params.get("seen", shape=(1,), init="zeros", differentiable=False)
+    def hybrid_forward(self, F, x, seen): return self.dense(x)
 def counts(classes): return Counts(classes)
 """
 
@@ -405,8 +405,8 @@ def test_a_new_head_is_never_frozen(folder: Path) -> None:
         ({"lr_mult": {"body.*": 0.1}}, r"model\.lr_mult has body\.\*, which matches no parameter of the net"),
         ({"freeze": ["*"]}, r"model\.freeze \['\*'\] freezes all of the net: there is nothing to train"),
         (
-            {"net": "tuned_objects:counts", "freeze": ["running_mean"]},
-            r"model\.freeze matches running_mean, which Counts changes itself while it trains",
+            {"net": "tuned_objects:counts", "freeze": ["seen"]},
+            r"model\.freeze matches seen, which Counts changes itself while it trains",
         ),
     ],
 )
