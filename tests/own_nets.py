@@ -35,7 +35,8 @@ class TwoHeads(gluon.HybridBlock):
 
 
 def loss_of_two(outputs: dict[str, Any], labels: Any) -> Any:
-    return gluon.loss.SoftmaxCrossEntropyLoss()(outputs["kind"], labels) + gluon.loss.L2Loss()(outputs["size"], labels)
+    size = gluon.loss.L2Loss()(outputs["size"], labels / 9)
+    return gluon.loss.SoftmaxCrossEntropyLoss()(outputs["kind"], labels) + size
 
 
 def hits_of_two(outputs: dict[str, Any], labels: Any) -> Any:
