@@ -31,7 +31,9 @@ class Batch:
     # How it was made, which says nothing of what it is: where, how many seconds each stage took, and since when.
     source: str = field(default=MEMORY, compare=False)
     spent: Mapping[str, float] = field(default_factory=dict, compare=False)
-    began: float = field(default=0.0, compare=False)  # by ``time.time`` there; 0 where it was not decoded now
+    began: float = field(
+        default=0.0, compare=False
+    )  # when that began, by ``time.time`` there; 0 where it was not decoded now
 
     def copy(self) -> Batch:
         """With arrays of its own."""
