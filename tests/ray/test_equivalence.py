@@ -118,7 +118,7 @@ def test_a_net_with_two_heads(trial: TrialByHand, records: Path, tmp_path: Path)
     model = {"net": "own_nets:TwoHeads", "loss": "own_nets:loss_of_two", "metric": "own_nets:hits_of_two"}
 
     def weights(workers: int) -> dict[str, np.ndarray]:
-        found = experiment(records, workers, 1)
+        found = experiment(records, workers, 1, base_lr=0.01)
         two = found.model_copy(update={"model": found.model.model_copy(update=model)})
         return weights_after(trial, two, tmp_path / str(workers))
 
