@@ -12,6 +12,7 @@ from raymx.report.evidence import INPUT_BOUND, Evidence, Found, Said
 from raymx.report.model import TrialResult, number
 from raymx.report.study import Entry
 from raymx.results.rows import CHANCE
+from raymx.results.step_text import ITSELF, known
 
 FIRST_STEP, FIRST_STEP_S = 20.0, 5.0  # times a step, and seconds
 UNEVEN = 0.8  # the slowest worker's speed as a part of the fastest one's
@@ -25,7 +26,9 @@ def input_bound(entry: Entry) -> Said:
     part = entry.measures.data_wait_fraction
     if part is None or part <= INPUT_BOUND:
         return None
-    return part, f"{words.part(part)} of the training time waited for data"
+    own = known(entry.trial.counted, "own_batches_fraction")
+    itself = f"; its workers decoded {words.part(own)} of the batches themselves, which more data.cpus does not change"
+    return part, f"{words.part(part)} of the training time waited for data" + (itself if own and own >= ITSELF else "")
 
 
 def nan(entry: Entry) -> Said:

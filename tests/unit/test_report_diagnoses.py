@@ -91,6 +91,16 @@ def test_async_workers_of_unequal_speed() -> None:
     assert numbers(found, "uneven") == {"t_00002": pytest.approx(0.7)}
 
 
+def test_workers_that_decode_themselves_gain_nothing_by_more_cpus() -> None:
+    found = found_in(change=in_trial(3, data_wait_fraction=0.5, own_batches_fraction=0.9))
+    assert texts(found, "input").endswith(
+        "its workers decoded 90 % of the batches themselves, which more data.cpus does not change"
+    )
+    assert "decoded" not in texts(
+        found_in(change=in_trial(3, data_wait_fraction=0.5, own_batches_fraction=0.1)), "input"
+    )
+
+
 def test_what_of_the_first_step_took_the_time() -> None:
     found = found_in(change=in_trial(3, first_step_s=12.0, first_batch_s=2.5, form_s=4.0))
     assert texts(found, "first_step") == (

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from factories import make_experiment
 
 from raymx.report.causes import causes, unknown
+from raymx.report.load import load, setup_of
+from raymx.results.run_files import read_run
 from raymx.results.setup import Setup
 from raymx.why import main
 
@@ -125,6 +129,28 @@ def test_several_workers_that_are_slower_than_one() -> None:
 def test_a_link_that_makes_one_worker_late() -> None:
     late = row(straggler=1, straggler_cause="communication", straggler_fraction=0.0)
     assert "most for worker 1, whose weights come later" in seen([late], Setup(), "gradients and weights")[0]
+
+
+def test_what_an_experiment_can_change() -> None:
+    two = {"resources__workers": 2}
+    plain = Setup.of(make_experiment(**two))
+    assert plain == Setup(halves_bytes=True, servers=1, updates_on_servers=True)
+    alone = Setup.of(make_experiment(resources__workers=1, data__cpus=3, kvstore__cpus_per_server=2.0))
+    assert (alone.halves_bytes, alone.servers, alone.read_cpus, alone.server_cpus) == (False, 0, 3.0, 2.0)
+    changed = Setup.of(make_experiment(data__augment__hue=0.1, data__augment__rand_mirror=True, **two))
+    assert (changed.repeats, changed.augments) == (False, ("hue",))
+    assert Setup.of(make_experiment(data__augment__rand_mirror=True, **two)).repeats
+    in_workers = Setup.of(make_experiment(kvstore__update_on_kvstore=False, kvstore__type="dist_sync", **two))
+    assert not in_workers.updates_on_servers
+    assert not Setup.of(make_experiment(kvstore__type="dist_async", **two)).in_step
+
+
+def test_a_trial_of_a_sweep_has_its_own_settings(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path, "one", [row()] * 2))
+    trial = load(run, "one").trials[0]
+    assert setup_of(run, trial).halves_bytes
+    assert not setup_of(run, replace(trial, settings={"precision.wire_dtype": "float16"})).halves_bytes
+    assert setup_of(run, replace(trial, settings={"no.such.key": 1})).halves_bytes
 
 
 def write_run(folder: Path, name: str, rows: list[dict[str, Any]], batch: int = 128) -> str:
