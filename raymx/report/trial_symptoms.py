@@ -27,8 +27,12 @@ def input_bound(entry: Entry) -> Said:
     if part is None or part <= INPUT_BOUND:
         return None
     own = known(entry.trial.counted, "own_batches_fraction")
-    itself = f"; its workers decoded {words.part(own)} of the batches themselves, which more data.cpus does not change"
-    return part, f"{words.part(part)} of the training time waited for data" + (itself if own and own >= ITSELF else "")
+    text = f"{words.part(part)} of the training time waited for data"
+    if own is not None and own >= ITSELF:
+        text += (
+            f"; its workers decoded {words.part(own)} of the batches themselves, which more data.cpus does not change"
+        )
+    return part, text
 
 
 def nan(entry: Entry) -> Said:
