@@ -176,6 +176,16 @@ def test_a_users_own_loop_trains(trial: TrialByHand) -> None:
     assert [row["train_samples"] for row in rows] == [1000] * 2
     assert 0 < rows[1]["train_loss"] < rows[0]["train_loss"]
     assert rows[-1]["samples_per_sec"] > 0
+    last = rows[-1]  # out of the cache
+    assert 0 < last["server_update_fraction"] < 1
+    assert len(last["server_updates"]) == 1
+    assert last["server_updates"][0] % last["steps"] == 0  # each key once a step
+    assert last["server_bytes_imbalance"] == 1.0
+    assert (rows[0]["own_batches_fraction"], last["kept_batches_fraction"]) == (1.0, 1.0)
+    assert {"read", "decode"} <= {stage for stage, _ in rows[0]["input_stages"]}
+    assert 0 < last["node_memory_fraction"] < 1
+    assert last["checkpoint_s"] == 0.0
+    assert 0 <= last["sync_fraction"] < 1
 
 
 def test_the_default_loop_with_a_users_net_loss_and_metric(trial: TrialByHand) -> None:
