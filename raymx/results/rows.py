@@ -61,7 +61,11 @@ def row(reports: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], *, i
         "worker_samples_per_sec": [_rate(meter["samples"], meter["train_s"]) for meter in meters],
         "first_step_s": max(meter["first_step_s"] for meter in meters),
         "first_batch_s": max(meter["first_batch_s"] for meter in meters),
-        **step_parts.columns_of([report["parts"] for report in reports], in_step=in_step),
+        **step_parts.columns_of(
+            [report["parts"] for report in reports],
+            in_step=in_step,
+            reading_s=[worker_columns.reading_s(report["input"]) for report in reports],
+        ),
         "bytes_pushed": sum(report["bytes"][0] for report in reports),
         "bytes_pulled": sum(report["bytes"][1] for report in reports),
         **worker_columns.columns_of(reports, train_s),

@@ -29,6 +29,7 @@ COLUMNS = {
 EXPLAINED = 0.8  # of what the others wait for a straggler: with less its cause is not named
 LAST = 0.5  # of the steps: a worker that is the last in more is said to be the one that the others wait for
 OWN = ("data", "compute", "loop")  # parts that make a worker late
+ALIKE = 1.25  # times as long for a batch: workers whose reading takes no longer than that read alike
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class Waits:
     last: int | None = None
 
 
-def columns_of(told: Sequence[Mapping[str, Any]], *, in_step: bool) -> dict[str, Any]:
-    """The columns of a row. ``told``: each worker's; ``in_step``: each update needs all workers.
+def columns_of(told: Sequence[Mapping[str, Any]], *, in_step: bool, reading_s: Sequence[float] = ()) -> dict[str, Any]:
+    """The columns of a row. ``told``: each worker's; ``in_step``: each update needs all workers; ``reading_s``: what
+    making a batch took for each of them, where that is known, 0 where they read none.
 
     Nothing where a worker has measured no step.
     """
@@ -55,6 +57,8 @@ def columns_of(told: Sequence[Mapping[str, Any]], *, in_step: bool) -> dict[str,
     shares = [seconds["compute"] / max(sum(seconds.values()), 1e-12) for seconds in workers]
     rank = sorted(range(len(workers)), key=lambda rank: shares[rank])[(len(workers) - 1) // 2]
     last, cause = _straggler(workers, rank, waits)
+    if cause == "data" and last is not None and _read_alike(reading_s, last, rank):
+        last, cause = None, ""
     middle = (
         workers[rank] if last is not None and cause != "communication" else _shared(workers[rank], waits.each[rank])
     )
@@ -79,6 +83,13 @@ def _straggler(workers: Sequence[Mapping[str, float]], rank: int, waits: Waits) 
         return None, ""
     part = max(more, key=lambda name: more[name])
     return waits.last, part if more[part] >= EXPLAINED * middle["straggler"] else ""
+
+
+def _read_alike(reading_s: Sequence[float], last: int, rank: int) -> bool:
+    """Whether the straggler's batches take no longer than another's, who is only ahead with its reading: without the
+    straggler's wait it would soon be the one that waits for data.
+    """
+    return bool(reading_s) and 0 < reading_s[last] < ALIKE * reading_s[rank]
 
 
 def _shared(seconds: Mapping[str, float], waits: Mapping[str, float]) -> dict[str, float]:

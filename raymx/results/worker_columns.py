@@ -26,6 +26,13 @@ def columns_of(reports: Sequence[Mapping[str, Any]], train_s: float) -> dict[str
     }
 
 
+def reading_s(told: Mapping[str, Any]) -> float:
+    """What making a batch took one worker and its read tasks, on the mean of those that were made; 0 where none was."""
+    made = sum(count for source, count in told["batches"].items() if source != "memory")
+    spent = sum(sum(stages.values()) for stages in told["spent"].values())
+    return spent / made if made else 0.0
+
+
 def _largest(name: str, usage: Sequence[Mapping[str, float]], column: str) -> dict[str, float]:
     told = [one[name] for one in usage if name in one]
     return {column: max(told)} if told else {}

@@ -101,6 +101,21 @@ class TestWorkers:
         found = columns_of([told(4.0, 6.0, {1: 102.0, 2: 107.0}), slow], in_step=True)
         assert (found["straggler"], found["straggler_cause"]) == (1, "data")
 
+    @pytest.mark.parametrize(
+        ("reading_s", "straggler", "data"),
+        [((0.2, 0.2), None, 0.4), ((0.1, 0.2), 1, 0.0), ((0.0, 0.0), 1, 0.0), ((), 1, 0.0)],
+    )
+    def test_one_that_reads_as_fast_as_the_others_is_no_straggler(
+        self, reading_s: Any, straggler: int | None, data: float
+    ) -> None:
+        """The other is ahead with its reading, and would soon be the one that waits."""
+        slow = told(4.0, 2.0, {1: 104.0, 2: 109.0}, data=4.0)
+        quick = told(4.0, 6.0, {1: 102.0, 2: 107.0})
+        found = columns_of([quick, slow], in_step=True, reading_s=reading_s)
+        assert found.get("straggler") == straggler
+        assert found["data_wait_fraction"] == pytest.approx(data)
+        assert sum(found[name] for name in COLUMNS.values()) == pytest.approx(1.0)
+
     def test_a_cause_that_explains_too_little_is_not_named(self) -> None:
         slow = told(5.0, 4.0, {1: 104.0, 2: 109.0}, data=1.0)
         found = columns_of([told(4.0, 6.0, {1: 102.0, 2: 107.0}), slow], in_step=True)

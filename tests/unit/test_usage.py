@@ -76,6 +76,12 @@ class TestWorkerColumns:
         ]
 
 
+def test_what_making_a_batch_takes() -> None:
+    told = {"batches": {"here": 1, "tasks": 3, "memory": 6}, "spent": {"here": {"read": 1.0}, "tasks": {"decode": 5.0}}}
+    assert worker_columns.reading_s(told) == 1.5
+    assert worker_columns.reading_s({"batches": {"memory": 6}, "spent": {"memory": {}}}) == 0.0
+
+
 ROW = {"steps": 9, "train_s": 5.0, "num_workers": 2}
 
 
