@@ -245,7 +245,7 @@ class Worker:
 
         try:
             context = self._enter(task, saved)
-            with no_other_store(), context.host_waits:
+            with no_other_store(), context.host_waits, context.clock:
                 loop_of(task.experiment, self._directory)(context)
             self._context.channel.ask("end")  # it can still be asked for a checkpoint
         except LoopEnded:

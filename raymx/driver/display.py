@@ -14,6 +14,7 @@ from rich.text import Text
 from raymx import __version__
 from raymx.experiment import rules
 from raymx.results.rows import diverged
+from raymx.results.trace import VIEWER
 from raymx.sweep.plan import RunPlan
 from raymx.sweep.trial_records import TrialRecord
 from raymx.text.words import count
@@ -112,6 +113,8 @@ class Display:
         self.say(f"results     {path}")
         if summary["parameters"]:
             self.say(f"parameters  {summary['parameters']}")
+        for text in trace_lines(summary):
+            self.say(text)
         if summary["state"] != "finished" and not diverged(summary.get("final") or {}):  # that would end there again
             self.say(f"go on with  {self.resume_with} {path}")
 
@@ -123,6 +126,15 @@ class Display:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
         self._live.update(shown, refresh=True)
+
+
+def trace_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Where the trace is, or the first one, and what opens it."""
+    traces = summary.get("traces")
+    if not traces:
+        return []
+    more = f", and {len(traces) - 1} more" if traces[1:] else ""
+    return [f"trace       {traces[0]}{more}: at {VIEWER} choose Open trace file"]
 
 
 def step_lines(step: Mapping[str, Any] | None) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from raymx import __version__
-from raymx.driver.display import Display
+from raymx.driver.display import Display, trace_lines
 from raymx.driver.leaderboard import FIRST_NUMBER, Leaderboard, leaderboard
 from raymx.sweep.axis import in_words
 from raymx.sweep.plan import SAME_AS, RunPlan, epochs_in_words
@@ -81,6 +81,8 @@ class SweepDisplay(Display):
         for name in ("report", "parameters"):
             if summary.get(name):
                 self.say(f"{name:<11} {summary[name]}")
+        for text in trace_lines(summary):
+            self.say(text)
         self.say(f"results     {path}")
         if summary["state"] == "interrupted":
             self.say(f"go on with  {self.resume_with} {path}")

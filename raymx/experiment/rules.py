@@ -409,7 +409,7 @@ def _labels(experiment: ExperimentConfig) -> Iterator[Problem]:
 
 def _profile(experiment: ExperimentConfig) -> Iterator[Problem]:
     ranks, workers = experiment.profile.workers, experiment.resources.max_workers
-    if ranks != "all" and experiment.profile.steps and not any(rank < workers for rank in ranks):
+    if isinstance(ranks, tuple) and experiment.profile.steps and not any(rank < workers for rank in ranks):
         yield Problem(
             "profile.workers",
             list(ranks),

@@ -574,11 +574,11 @@ class Profile(Section):
     slower, since MXNet notes each operator.
     """
     workers: Annotated[
-        Literal["all"] | tuple[Annotated[int, Field(ge=0)], ...],
+        Literal["all"] | Count | tuple[Annotated[int, Field(ge=0)], ...],
         BeforeValidator(as_tuple),
-        Field(description="all, or a list of ranks such as [0, 1]"),
+        Field(description="all, a number of workers, or a list of ranks such as [0, 1]"),
     ] = "all"
-    """Whose operators, records and waits are traced, by rank."""
+    """Whose operators, records and waits are traced: ``all``, so many workers from rank 0 on, or a list of ranks."""
 
     @field_validator("steps")
     @classmethod
@@ -592,7 +592,8 @@ class Profile(Section):
 
     def is_of(self, rank: int) -> bool:
         """Whether this worker is traced."""
-        return self.steps is not None and (self.workers == "all" or rank in self.workers)
+        ranks = range(self.workers) if isinstance(self.workers, int) else self.workers
+        return self.steps is not None and (ranks == "all" or rank in ranks)
 
 
 class Tracking(Section):

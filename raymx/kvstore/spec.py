@@ -28,7 +28,7 @@ class OptimizerSpec:
     wd_mult: Mapping[int, float] = field(default_factory=dict)
     directory: str = ""
     spare_key: int | None = None
-    traced: bool = False  # when each update was made is kept
+    traced: tuple[int, int] | None = None  # the first and the last step of which the moments of updates are kept
 
     @classmethod
     def of(cls, experiment: ExperimentConfig, schedule: Schedule, updates_a_step: int) -> OptimizerSpec:
@@ -44,7 +44,7 @@ class OptimizerSpec:
             schedule=schedule,
             updates_a_step=updates_a_step,
             directory=experiment.directory,
-            traced=experiment.profile.steps is not None,
+            traced=experiment.profile.steps,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import math
 import os
@@ -15,11 +16,12 @@ from raymx.checkpoint.files import PARAMETERS
 from raymx.errors import RaymxError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
-from raymx.results import step_text
+from raymx.results import step_text, trace
 from raymx.results.columns import WHOLE_EXPERIMENT
 from raymx.results.rows import diverged
 from raymx.results.run_folder import best_metric
 from raymx.results.setup import Setup
+from raymx.storage import FILE_ERRORS, location
 
 
 def summary(
@@ -42,6 +44,7 @@ def summary(
         "final": final,
         "best": best,
         "step": _step(frame, experiment),
+        "traces": _traces(experiment, [result]),
         "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
         "trial": result.path,
         "kvstore_type": rules.resolved_store_type(experiment),
@@ -85,6 +88,7 @@ def sweep_summary(
         "wall_s": time.time() - began,
         "trials": len(grid),
         "failed": sum(result.error is not None for result in grid),
+        "traces": _traces(experiment, grid),
         "best": best,
         "parameters": os.path.join(checkpoint.path, PARAMETERS) if checkpoint else None,
         "experiment": experiment.to_dict(),
@@ -99,6 +103,16 @@ def _step(frame: Any, experiment: ExperimentConfig) -> dict[str, Any] | None:
     """Where a step's time went, and what each part of it is worth; None where that was not measured."""
     step = None if frame is None else step_text.of_rows(frame.to_dict("records"))
     return None if step is None else step_text.as_dict(step, Setup.of(experiment))
+
+
+def _traces(experiment: ExperimentConfig, results: Any) -> list[str]:
+    """Where the traces of these trials are."""
+    if experiment.profile.steps is None:
+        return []
+    places = [location(result.path, result.filesystem) / trace.FILE for result in results if result.path]
+    with contextlib.suppress(*FILE_ERRORS):  # what is said at the end is not to end in a traceback
+        return [place.path for place in places if place.is_file]
+    return []
 
 
 def _sound(frame: Any) -> Any:

@@ -14,6 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+FILE = "trace.json.gz"
+"""In the folder of a trial."""
+VIEWER = "https://ui.perfetto.dev"
+READ_TASKS = "read tasks"
+"""The track of what a worker's read tasks did."""
+
 
 @dataclass(frozen=True)
 class Span:
@@ -90,6 +96,15 @@ def _of_exchange(one: Exchange, updates: Sequence[Span]) -> Iterator[Span]:
     began, ended = min(span.began for span in within), max(span.ended for span in within)
     yield Span(f"push {one.name}", one.gradient, began, {"step": one.step, "bytes": one.pushed})
     yield Span(f"pull {one.name}", min(ended, one.weight), one.weight, {"step": one.step, "bytes": one.pulled})
+
+
+def apart(one: Traced) -> Iterator[Traced]:
+    """The worker, and its read tasks as a process of their own, which they are."""
+    tracks = dict(one.tracks)
+    tasks = tracks.pop(READ_TASKS, ())
+    yield replace(one, tracks=tracks)
+    if tasks:
+        yield Traced(f"read tasks of {one.process}", one.node, {"reading and decoding": tasks})
 
 
 CLOCK_S = 0.001  # by so much clocks of one node's processes may differ

@@ -82,6 +82,7 @@ class WorkerContext:
             self._position,
             lambda: self._trainer.loss_scale_to_come() if self._trainer else 1.0,
         )
+        self.clock = self._batches.clock  # entered while the loop runs
         self._snapshots = Snapshots(membership, self._position, saved, self.asynchronous)
         meter = self._batches.meter  # the first step waits for what no later one does
         self.host_waits = HostWaits(lambda: meter.runs and meter.first_step_s is not None, self._batches.clock.begins)

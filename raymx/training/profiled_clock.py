@@ -10,9 +10,10 @@ from typing import Any
 
 import mxnet as mx
 
-from raymx.data.pipeline.batch import Batch
+from raymx.data.pipeline.batch import TASKS, Batch
 from raymx.experiment.loading import ExperimentConfig
-from raymx.results.trace import Exchange, Span, Traced
+from raymx.results.trace import READ_TASKS, Exchange, Span, Traced
+from raymx.training.channel import LoopEnded
 from raymx.training.marks import mark, take
 from raymx.training.membership import Membership
 from raymx.training.mxnet_profiler import EngineProfile
@@ -70,6 +71,16 @@ class ProfiledClock(StepClock):
         """The trace, once, after the last of its steps."""
         traced, self._traced = self._traced, None
         return traced
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """A process that trains on must not go on tracing; after an error it ends, and its engine may never be done."""
+        if self._runs and (kind is None or issubclass(kind, LoopEnded)):
+            self._runs = False
+            mx.nd.waitall()
+            self._engine.stop()
+            for marks in self._window.steps:
+                _Reached.of(marks)
+            self._window = _Window()
 
     # What it hears of
 
@@ -129,12 +140,13 @@ class ProfiledClock(StepClock):
         mx.nd.waitall()
         engine, self._runs = self._engine.stop(), False
         offset = time.time() - time.perf_counter()
-        steps = [_Reached.of(marks) for marks in self._window.steps]
+        batches, steps = self._window.batches, [_Reached.of(marks) for marks in self._window.steps]
         tracks = {
             "steps": list(_phases(steps, offset)),
             "loop": [Span(name, began + offset, ended + offset) for name, began, ended in self._window.loop],
             **engine,
-            "reading and decoding": [span for batch in self._window.batches for span in _reading(batch)],
+            "reading and decoding": [span for batch in batches if batch.source != TASKS for span in _reading(batch)],
+            READ_TASKS: [span for batch in batches if batch.source == TASKS for span in _reading(batch)],
         }
         tracks = {name: spans for name, spans in tracks.items() if spans}
         exchanges = list(_exchanges(steps, self._exchanged(), offset))
@@ -184,5 +196,5 @@ def _reading(batch: Batch) -> Iterator[Span]:
     """The stages of making a batch, one after the other, as the task has noted them."""
     at = batch.began
     for stage, seconds in batch.spent.items() if at else ():
-        yield Span(stage, at, at + seconds, {"rows": len(batch.weights), "where": batch.source})
+        yield Span(stage, at, at + seconds, {"rows": len(batch.weights)})
         at += seconds

@@ -82,6 +82,12 @@ class StepClock:
         """What was traced, where steps are (`raymx.training.profiled_clock`)."""
         return None
 
+    def __enter__(self) -> None:
+        """For as long as the loop runs."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """The loop has ended, or was ended by ``kind``."""
+
     def begins(self) -> None:
         """The loop begins a forward pass; what it did with the batch before was not computing."""
         if self._step.queued and not self._step.has_begun:

@@ -29,7 +29,7 @@ from raymx.experiment.loading import ExperimentConfig
 from raymx.results import rows
 from raymx.storage import Location
 from raymx.training.channel import Event
-from raymx.trial import failures, tracing
+from raymx.trial import failures
 from raymx.trial.checkpoints import TrialCheckpoints
 from raymx.trial.hold import Hold, behind
 from raymx.trial.mailbox import Mailbox
@@ -38,6 +38,7 @@ from raymx.trial.progress import Progress, Speedometer
 from raymx.trial.requests import Requests, check_bad_records
 from raymx.trial.stalls import StallMonitor
 from raymx.trial.states import OVER, Failed, Finished, Forming, Holding, Paused, Recovering, Resizing, Running, State
+from raymx.trial.tracing import Tracing
 
 POLL_S = 0.25
 
@@ -67,6 +68,7 @@ class Controller:
         self._roles, self._mailbox, self._trial_id, self._location = roles, mailbox, trial_id, location
         self._is_of_sweep = is_of_sweep
         self._progress, self._speedometer = Progress(mailbox, trial_id, self.checkpoints), Speedometer()
+        self._tracing = Tracing(experiment.profile, location)
         self._stopping = False
         self._watched_at = 0.0
         self._requests: Requests  # of the generation that runs
@@ -225,6 +227,7 @@ class Controller:
         if kind == "end":
             require_report(self._experiment.training.loop, self.checkpoints.metrics)
             self._take_snapshot()
+            self._progress.note(self._tracing.missing())
             self.state = Finished()
         else:
             self._generation.answer_all(self._requests.answer(kind, payloads))
@@ -263,9 +266,8 @@ class Controller:
             "learning_rate": self._requests.learning_rate(),
         }
         row |= self._requests.usage(row, reports[0]["arrays"])
-        traced, said = tracing.write(reports, self._generation, self._location)
-        if said:
-            self._progress.note(said)
+        traced, said = self._tracing.write(reports, self._generation)
+        self._progress.note(said)
         self._take_snapshot()
         if problem := rows.divergence(row):
             self._progress.warn_of_loss(problem)
@@ -276,6 +278,7 @@ class Controller:
             return {**row, DONE: True}
         # A loop of the user's may have more to report; it is finished when it returns.
         done = row["epoch"] >= self._experiment.training.epochs and self._experiment.training.loop == "default"
+        self._progress.note(self._tracing.missing() if done else "")
         self.state = Finished() if done else Paused() if self._stopping else Holding()
         return {**row, DONE: done}
 
@@ -311,7 +314,8 @@ class Controller:
     def _take_snapshot(self) -> None:
         """A checkpoint of where all loops wait now, in memory."""
         batch = self._sized.training.global_batch_size
-        self.checkpoints.take(self._generation, self._requests, batch)
+        with self._tracing.noting("checkpoint"):
+            self.checkpoints.take(self._generation, self._requests, batch)
         self._progress.history = self._progress.history.saved()
 
     # What Tune asks

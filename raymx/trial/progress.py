@@ -51,9 +51,10 @@ class Progress:
             self.warn([text])
 
     def note(self, text: str) -> None:
-        """A line for the user about what changed."""
-        self._notes.append(text)
-        self.post("forming")
+        """A line for the user about what changed; "" is none."""
+        if text:
+            self._notes.append(text)
+            self.post("forming")
 
     def waits(self, reason: str) -> None:
         """The trial waits for room; said once."""

@@ -6,45 +6,96 @@ import gzip
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ray
+from ray.exceptions import GetTimeoutError
 
 from raymx.cluster.generation import Generation
+from raymx.experiment.schema import Profile
 from raymx.results import operators
-from raymx.results.trace import Span, Traced, by_name, chrome, clock_offset, on_one_clock, transfers
+from raymx.results.trace import (
+    FILE,
+    VIEWER,
+    Span,
+    Traced,
+    apart,
+    by_name,
+    chrome,
+    clock_offset,
+    on_one_clock,
+    transfers,
+)
 from raymx.storage import FILE_ERRORS, Location, reason
 
-FILE = "trace.json.gz"
-VIEWER = "https://ui.perfetto.dev"
 ROUND_TRIPS = 5  # to each process on another node, of which the shortest counts
 CLOCK_TIMEOUT_S = 10.0
+MOST_OWN = 1000  # of what the trial does: the newest are kept
 MARGIN_S = 0.05  # before and after: clocks of nodes differ
 
 
-def write(reports: Sequence[Mapping[str, Any]], generation: Generation, folder: Location) -> tuple[dict[str, Any], str]:
-    """The columns of a row and a note for the user, where these reports end a trace; ({}, "") where they do not.
+class Tracing:
+    """What a trial does for its trace; nothing where none is asked for."""
 
-    The file goes into the trial's ``folder``; one of an earlier generation there is replaced.
-    """
-    traced: dict[int, Traced] = {rank: one["traced"] for rank, one in enumerate(reports) if one["traced"]}
-    if not traced:
-        return {}, ""
-    workers = [on_one_clock(one, _offset(generation.workers[rank], one.node)) for rank, one in traced.items()]
-    names = [name for name, _ in reports[0]["arrays"]]
-    servers = _servers(generation, names, *_window(workers))
+    def __init__(self, profile: Profile, folder: Location) -> None:
+        """The file goes into the trial's ``folder``; one of an earlier generation there is replaced."""
+        self._profile, self._folder = profile, folder
+        self._own: list[Span] = []
+        self._is_made = False
+
+    @contextmanager
+    def noting(self, name: str) -> Iterator[None]:
+        """What the trial itself does meanwhile, for which its loops wait."""
+        began = time.time()
+        yield
+        if self._profile.steps:
+            self._own = [*self._own[1 - MOST_OWN :], Span(name, began, time.time())]
+
+    def write(self, reports: Sequence[Mapping[str, Any]], generation: Generation) -> tuple[dict[str, Any], str]:
+        """The columns of a row and a note for the user, where these reports end a trace; ({}, "") where they do not."""
+        traced: dict[int, Traced] = {rank: one["traced"] for rank, one in enumerate(reports) if one["traced"]}
+        if not traced:
+            return {}, ""
+        self._is_made = True
+        try:
+            workers = [on_one_clock(one, _offset(generation.workers[rank], one.node)) for rank, one in traced.items()]
+            window = _window(workers)
+            servers = _servers(generation, [name for name, _ in reports[0]["arrays"]], *window)
+        except GetTimeoutError:
+            return {}, f"there is no trace: a process did not tell its time within {CLOCK_TIMEOUT_S:g} s"
+        where = self._folder / FILE
+        whole = [*self._trial(*window), *_processes(workers, servers)]
+        try:
+            where.write_whole(gzip.compress(json.dumps(chrome(whole)).encode()))
+        except FILE_ERRORS as error:
+            return {}, f"the trace could not be written to {where.path}: {reason(error)}"
+        steps = len({span.about.get("step") for one in workers for span in one.tracks.get("steps", ())})
+        engines = [_engine(one) for one in workers]
+        note = f"a trace of {steps} steps is in {where.path}: open it at {VIEWER}"
+        return {operators.COLUMN: operators.summed(engines, steps)}, note
+
+    def _trial(self, since: float, until: float) -> list[Traced]:
+        spans = [span for span in self._own if since <= span.began and span.ended <= until]
+        return [Traced("trial", os.uname().nodename, {"checkpoints": spans})] if spans else []
+
+    def missing(self) -> str:
+        """At the end of the run: that no step was traced, and why; "" where one was, or none was to be."""
+        if self._profile.steps is None or self._is_made:
+            return ""
+        return (
+            f"there is no trace: profile.steps is {list(self._profile.steps)}, and the workers ended before they had "
+            f"made step {self._profile.steps[1]}; they count from 1 where they begin, and anew after a resize"
+        )
+
+
+def _processes(workers: Sequence[Traced], servers: Sequence[Traced]) -> Iterator[Traced]:
+    """Each worker with its pushes and pulls, its read tasks, and the servers."""
     updates = by_name(span for server in servers for spans in server.tracks.values() for span in spans)
-    whole = [*(_with_transfers(one, updates) for one in workers), *servers]
-    engines = [_engine(one) for one in workers]
-    steps = len({span.about.get("step") for one in workers for span in one.tracks.get("steps", ())})
-    where = folder / FILE
-    try:
-        where.write_whole(gzip.compress(json.dumps(chrome(whole)).encode()))
-    except FILE_ERRORS as error:
-        return {}, f"the trace could not be written to {where.path}: {reason(error)}"
-    note = f"a trace of {steps} steps is in {where.path}: open it at {VIEWER}"
-    return {operators.COLUMN: operators.summed(engines, steps)}, note
+    for one in workers:
+        yield from apart(_with_transfers(one, updates))
+    yield from servers
 
 
 def _engine(one: Traced) -> list[Span]:

@@ -211,7 +211,12 @@ def test_a_trace_has_all_roles_on_one_clock(trial: TrialByHand) -> None:
     (path,) = re.findall(r"a trace of 3 steps is in (.*): open it at ", "\n".join(trial.notes()))
     events = json.loads(gzip.decompress(Path(path).read_bytes()))["traceEvents"]
     process = {one["pid"]: one["args"]["name"].split(" (")[0] for one in events if one["name"] == "process_name"}
-    assert list(process.values()) == ["worker 0", "worker 1", "server 0"]
+    roles = [name for name in process.values() if not name.startswith("read tasks of ")]
+    assert roles == ["worker 0", "worker 1", "server 0"]
+    number = {name: pid for pid, name in process.items()}
+    named = {(one["pid"], one["tid"]) for one in events if one["name"] == "thread_name"}
+    assert named == {(one["pid"], one["tid"]) for one in events if one["ph"] == "X"}
+    assert {one["ph"] for one in events} == {"M", "X"}
     complete = [one for one in events if one["ph"] == "X"]
     assert {"forward", "backward", "Convolution", "wait for data", "read", "decode"} <= {
         one["name"] for one in complete
@@ -220,15 +225,16 @@ def test_a_trace_has_all_roles_on_one_clock(trial: TrialByHand) -> None:
         mine = [one for one in complete if (one["pid"], one["tid"]) == thread]
         assert nested([Span("", one["ts"], round(one["ts"] + one["dur"], 3)) for one in mine])
     updates = [one for one in complete if process[one["pid"]] == "server 0"]
-    names = {one["name"] for one in updates}
-    assert "0.weight" in names
-    for worker in (1, 2):
-        for name in names:
+    sizes = {"0.weight": 500, "0.bias": 20, "2.weight": 25_000, "2.bias": 50}
+    sizes |= {"5.weight": 400_000, "5.bias": 500, "6.weight": 5_000, "6.bias": 10}
+    assert {one["name"] for one in updates} == sizes.keys()
+    for worker in (number["worker 0"], number["worker 1"]):
+        for name, size in sizes.items():
             for step in (3, 4, 5):
                 mine = [one for one in complete if one["pid"] == worker and one["args"].get("step") == step]
                 (push,) = (one for one in mine if one["name"] == f"push {name}")
                 (pull,) = (one for one in mine if one["name"] == f"pull {name}")
-                assert push["args"]["bytes"] == pull["args"]["bytes"] > 0
+                assert push["args"]["bytes"] == pull["args"]["bytes"] == 4 * size
                 (update,) = (one for one in updates if one["name"] == name and _within(one, push["ts"], pull))
                 assert push["ts"] + push["dur"] == pytest.approx(update["ts"], abs=1)
                 assert update["ts"] + update["dur"] <= pull["ts"] + 1000

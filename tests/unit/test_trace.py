@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,17 @@ from factories import make_experiment
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raymx.cluster.generation import Generation
+from raymx.driver.display import trace_lines
 from raymx.errors import ExperimentError
 from raymx.experiment import rules
 from raymx.results.operators import Operator, compared, lines, of_rows, summed
 from raymx.results.trace import (
+    READ_TASKS,
     Exchange,
     Span,
     Traced,
+    apart,
     by_name,
     chrome,
     clock_offset,
@@ -26,6 +31,8 @@ from raymx.results.trace import (
     on_one_clock,
     transfers,
 )
+from raymx.storage import location
+from raymx.trial.tracing import Tracing
 
 # Clocks
 
@@ -138,6 +145,8 @@ def test_two_trials_are_compared_for_as_many_samples() -> None:
         ({"steps": [0, 3]}, "profile.steps"),
         ({"steps": 20}, "it must be the first and the last step"),
         ({"steps": [1, 2], "workers": [-1]}, "profile.workers"),
+        ({"steps": [1, 2], "workers": 0}, "profile.workers is 0: it must be all, a number of workers, or a list"),
+        ({"steps": [1, 2], "workers": True}, "profile.workers"),
     ],
 )
 def test_a_profile_that_makes_no_sense_is_refused(profile: dict[str, Any], said: str) -> None:
@@ -151,3 +160,43 @@ def test_ranks_that_the_run_has_not_are_refused() -> None:
     assert "the run has the workers 0 to 1" in str(problem)
     assert experiment.profile.is_of(2)
     assert not experiment.profile.is_of(0)
+
+
+@pytest.mark.parametrize(("workers", "traced"), [("all", [0, 1, 2, 3]), (2, [0, 1]), ([1, 3], [1, 3])])
+def test_some_workers_are_traced(workers: Any, traced: list[int]) -> None:
+    experiment = make_experiment(profile={"steps": [1, 2], "workers": workers}, resources={"workers": 4})
+    assert [rank for rank in range(4) if experiment.profile.is_of(rank)] == traced
+    assert not [one for one in rules.problems(experiment) if one.key.startswith("profile")]
+
+
+def test_nobody_is_traced_without_steps() -> None:
+    assert not make_experiment().profile.is_of(0)
+    assert not make_experiment(profile={"workers": 1}).profile.is_of(0)
+
+
+# What a trial adds
+
+
+def test_read_tasks_are_a_process_of_their_own() -> None:
+    read, loop = [Span("decode", 1, 2)], [Span("wait for data", 0, 1)]
+    worker, tasks = apart(Traced("worker 3", "a", {"loop": loop, READ_TASKS: read}))
+    assert worker == Traced("worker 3", "a", {"loop": loop})
+    assert tasks == Traced("read tasks of worker 3", "a", {"reading and decoding": read})
+    assert list(apart(worker)) == [worker]
+
+
+@pytest.mark.parametrize("steps", [None, [20, 30]])
+def test_a_run_that_ends_before_its_trace_says_so(tmp_path: Path, steps: list[int] | None) -> None:
+    profile = make_experiment(profile={"steps": steps}).profile
+    tracing = Tracing(profile, location(str(tmp_path)))
+    assert tracing.write([{"traced": None}], Generation(1, [])) == ({}, "")
+    assert ("profile.steps is [20, 30]" in tracing.missing()) == (steps is not None)
+    assert ("ended before they had made step 30" in tracing.missing()) == (steps is not None)
+
+
+@pytest.mark.parametrize(
+    ("traces", "said"),
+    [([], []), (["r/t"], ["trace       r/t: at https"]), (["r/t", "r/u"], ["trace       r/t, and 1 more: at https"])],
+)
+def test_the_end_of_a_run_names_its_traces(traces: list[str], said: list[str]) -> None:
+    assert [line.partition("://")[0] for line in trace_lines({"traces": traces})] == said

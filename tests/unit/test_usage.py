@@ -177,6 +177,47 @@ class TestUpdateMeter:
         assert len(self.marks) == 5
         assert self.meter.take() == pytest.approx({"updates": 10, "rounds": 10, "update_s": 40.0})
 
+    def steps(self, number: int) -> list[float]:
+        """So many steps, of a second each, which update one key; when each began."""
+        began = []
+        for _ in range(number):
+            began.append(self.now)
+            self.update(0, 1.0)
+        return began
+
+    def test_of_a_long_epoch_the_steps_of_a_trace_are_kept(self) -> None:
+        """However many come before and after it, up to its row; ``take`` of a row begins no count anew."""
+        self.meter.keep(1001, 1003)
+        began = self.steps(500)
+        self.meter.take()
+        began += self.steps(2000)
+        self.now += 4.0
+        kept = self.meter.kept(began[1000], began[1002])
+        assert [one[:2] for one in kept] == [(0, at) for at in began[1000:1003]]
+        assert self.meter.kept(0.0, self.now) == []  # once
+
+    def test_steps_of_a_trace_that_were_skipped_before_it_are_made_up_for(self) -> None:
+        self.meter.keep(1001, 1003)
+        began = self.steps(1000)  # of 1003, three were skipped
+        self.now += 4.0
+        assert len(self.meter.kept(began[997], began[999])) == 3
+
+    def test_with_an_update_of_each_worker_workers_need_not_be_at_one_step(self) -> None:
+        self.meter.keep(11, 12, updates_a_step=2)
+        began = self.steps(100)
+        self.now += 4.0
+        assert len(self.meter.kept(0.0, began[-1])) == 48
+
+    def test_what_is_outside_of_a_trace_is_measured_as_without_one(self) -> None:
+        self.meter.keep(1, 10)
+        for _ in range(2000):
+            self.update(0, 0.001)
+        self.now += 4.0
+        self.meter.take()
+        self.marks.clear()
+        self.steps(10)
+        assert len(self.marks) == 5
+
 
 class TestMemory:
     def test_of_a_node(self) -> None:
