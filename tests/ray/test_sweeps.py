@@ -159,7 +159,8 @@ def test_many_trials_and_their_report(folder: Path, tmp_path: Path, many: int) -
     run = the_run(tmp_path / "runs")
     assert [one["state"] for one in records(run)] == ["finished"] * many
     early, late = ([mb for ended, mb in memory if low <= ended / many < high] for low, high in ((0.25, 0.5), (0.75, 1)))
-    assert min(late) - min(early) < 5 + 0.15 * many, memory
+    # Tune keeps six figures and two windows of each column of each trial, and there are some 80 columns.
+    assert min(late) - min(early) < 5 + 0.2 * many, memory
     others = {("training.base_lr", str(rate)) for rate in rates[1:]} | {("training.optimizer.momentum", "0.9")}
     check_findings(run, many, cpus=3, effects=others)
 
