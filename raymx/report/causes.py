@@ -124,7 +124,7 @@ def _stage(name: str, setup: Setup) -> str:
 
 def _host_bound(step: StepTime) -> Cause:
     gained, share = step_text.host_bound_gain(step), step.host_bound if step.queueing is None else step.queueing
-    worth = f"with operators that are queued before they are due it would be about {gained.times:.2f}x as fast"
+    worth = f"with operators that are queued before they are due it would be {gained}"
     if step.queueing is None:
         worth = f"what that is worth was not measured: at most {gained.times:.2f}x as fast"
     return Cause(share, f"in {words.part(share)} of a step {step_text.HOST_BOUND}", worth)

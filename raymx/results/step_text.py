@@ -45,6 +45,7 @@ class StepTime:
     host_bound: float = 0.0  # the part of the step, within computing, that Python takes to queue it
     rows: tuple[Mapping[str, float], ...] = ()  # the fractions of each row that counts
     queueing: float | None = None  # the part, within computing, that is saved where all is queued before it is due
+    queueing_rows: tuple[float, ...] = ()  # the same of each row that has it
     updates: float | None = None  # of the busiest server, as a part of the time
     reading: Reading = Reading()
 
@@ -75,6 +76,7 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> StepTime | None:
         host_bound=known(told, "host_bound_fraction") or 0.0,
         rows=tuple(_to_one({part: float(row[COLUMNS[part]]) for part in PARTS}) for row in told[1:] or told),
         queueing=known(told, "queueing_fraction"),
+        queueing_rows=tuple(float(row["queueing_fraction"]) for row in told if _number(row.get("queueing_fraction"))),
         updates=known(told, "server_update_fraction"),
         reading=Reading(known(told, "own_batches_fraction"), known(told, "read_cpus_used")),
     )
@@ -181,7 +183,9 @@ HOST_BOUND = (
 
 def host_bound_gain(step: StepTime) -> Gain:
     """What operators that are queued before they are due are worth, as with a hybridized net."""
-    return Gain(speedup_without(step.host_bound if step.queueing is None else step.queueing))
+    if step.queueing is None:
+        return Gain(speedup_without(step.host_bound))
+    return gain(step.queueing, step.queueing_rows)
 
 
 def is_host_bound(step: StepTime) -> bool:
@@ -200,7 +204,7 @@ def worth_of(step: StepTime, setup: Setup) -> list[tuple[str, str]]:
 def as_dict(step: StepTime, setup: Setup) -> dict[str, Any]:
     """For a run's summary."""
     plain = asdict(step)
-    del plain["rows"]
+    del plain["rows"], plain["queueing_rows"]
     gains = {part: asdict(step.gain(part)) for part in PARTS[1:] if step.fractions[part] >= DEAD_BAND}
     return {**plain, "said": sentence(step), "bar": bar(step), "advice": advice(step, setup), "gains": gains}
 

@@ -9,7 +9,18 @@ import pytest
 
 from raymx.results.setup import Setup
 from raymx.results.step_parts import COLUMNS, OWN, Waits, columns_of, stragglers
-from raymx.results.step_text import StepTime, advice, as_dict, bar, of_rows, percents, segments, sentence
+from raymx.results.step_text import (
+    StepTime,
+    advice,
+    as_dict,
+    bar,
+    host_bound_gain,
+    is_host_bound,
+    of_rows,
+    percents,
+    segments,
+    sentence,
+)
 from raymx.training.timeline import CHECKPOINT, COMMUNICATION, COMPUTE, DATA, LOOP, Moments, free_forward_s, parts_of
 
 NOTHING = dict.fromkeys((COMPUTE, COMMUNICATION, DATA, CHECKPOINT, LOOP), 0.0)
@@ -212,6 +223,16 @@ class TestWords:
         few = of_rows([row(0.8, 0.1, 0.1, host_bound_fraction=0.3)])
         assert few is not None
         assert not any("hybridize" in text for text in advice(few, Setup()))
+
+    def test_where_queueing_was_measured_that_counts(self) -> None:
+        told = [row(0.9, 0.1, 0.0, queueing_fraction=part, host_bound_fraction=0.1) for part in (0.3, 0.5, 0.6)]
+        step = of_rows([row(0.9, 0.1, 0.0, host_bound_fraction=0.1), *told])
+        assert step is not None
+        assert is_host_bound(step)
+        assert str(host_bound_gain(step)) == "about 2.22x as fast (1.47 to 2.44)"
+        little = of_rows([row(0.9, 0.1, 0.0, queueing_fraction=0.01, host_bound_fraction=0.9)])
+        assert little is not None
+        assert not is_host_bound(little)
 
     def test_what_each_part_is_worth(self) -> None:
         step = StepTime(0.1, dict(zip(COLUMNS, (0.4, 0.2, 0.1, 0.26, 0.0, 0.04), strict=True)), 2, "data")

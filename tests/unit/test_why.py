@@ -117,6 +117,15 @@ def test_what_of_the_input_takes_the_time() -> None:
     assert seen([row()], setup, "next batch")[0].endswith("was not there")
 
 
+def test_operators_that_are_queued_late() -> None:
+    rows = [row(compute_fraction=0.9, queueing_fraction=part) for part in (0.4, 0.5)]
+    said, worth = seen(rows, Setup(), "Python queues")
+    assert said.startswith("in 50 % of a step it computes no faster than Python queues its operators: hybridize")
+    assert worth == "with operators that are queued before they are due it would be about 2.00x as fast (1.68 to 2.00)"
+    said, worth = seen([row(compute_fraction=0.9, host_bound_fraction=0.6)], Setup(), "Python queues")
+    assert worth == "what that is worth was not measured: at most 2.50x as fast"
+
+
 def test_several_workers_that_are_slower_than_one() -> None:
     waiting = row(num_workers=2, compute_fraction=0.2, communication_fraction=0.75, data_wait_fraction=0.0)
     said, worth = seen([waiting], Setup(), "slower than one")
