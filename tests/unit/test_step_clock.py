@@ -165,9 +165,8 @@ def test_one_step_tells_what_computing_takes_once_it_is_queued() -> None:
     parts = loop.clock.take()
     assert parts.steps == STEPS - 1  # the one that was held, the first, has none before it
     assert parts.alone_s is not None
-    assert 0.04 <= parts.alone_s < 0.08  # the update too
-    assert parts.queueing / parts.steps == pytest.approx(0.125, abs=0.03)
-    assert parts.seconds[COMPUTE] / parts.steps > 0.12
+    assert 0.04 <= parts.alone_s < 0.6 * parts.seconds[COMPUTE] / parts.steps  # the update too
+    assert parts.queueing == pytest.approx(parts.seconds[COMPUTE], rel=0.2)
 
 
 @pytest.mark.usefixtures("one_gate")
