@@ -18,6 +18,7 @@ import pytest
 
 from raymx import report
 from raymx.errors import ExperimentError
+from raymx.report import operator_tables
 from raymx.report.__main__ import main
 from raymx.report.findings import Findings
 from raymx.results.run_files import RunFiles, TrialFiles
@@ -223,6 +224,25 @@ def test_without_measured_steps_there_is_no_bar(tmp_path: Path) -> None:
     page = (built(tmp_path / "tuned") / "report.html").read_text()
     assert 'legend">' not in page
     assert "<span class=step" not in page
+
+
+def test_operators_of_one_trial_and_of_several_beside_the_first() -> None:
+    def traced(facts: dict[str, Any], reports: list[dict[str, Any]]) -> None:
+        half = facts["dtype"] == "float16"
+        reports[0]["operators"] = [["Convolution", 4.0, 0.06 if half else 0.03], ["BatchNorm", 2.0, 0.01]]
+
+    one = operator_tables.table(found_in(axes={DTYPE: ["float32"]}, repeats=1, change=traced))
+    assert one is not None
+    assert [column.head for column in one.columns][2:] == ["times a step", "ms each time", "of all operators"]
+    assert [[cell.text for cell in row.cells] for row in one.rows] == [
+        ["Convolution", "30", "4", "7.5", "75.0 %"],
+        ["BatchNorm", "10", "2", "5", "25.0 %"],
+    ]
+    both = operator_tables.table(found_in(axes={DTYPE: ["float32", "float16"]}, repeats=1, change=traced))
+    assert both is not None
+    times = [cells[-1].text for cells in (row.cells for row in both.rows)]
+    assert times in (["2.00x", "1.00x"], ["0.50x", "1.00x"])  # the faster trial is the first
+    assert operator_tables.table(found_in()) is None
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas
+import pyarrow.fs
 import pytest
 from factories import make_experiment
 
@@ -284,6 +285,21 @@ def validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "data": {"train": "train.rec", "validation": "validation.rec", "image_shape": [1, 28, 28]},
     }
     return lambda **failures: parse_experiment({**raw, "failures": failures}, str(tmp_path))
+
+
+def test_the_traces_of_trials_are_named_where_there_are_some(validated: Any, tmp_path: Path) -> None:
+    made, none = tmp_path / "t_1", tmp_path / "t_2"
+    for folder in (made, none):
+        folder.mkdir()
+    (made / "trace.json.gz").write_bytes(b"")
+    results = [result_of(FINE), result_of(FINE)]
+    for result, folder in zip(results, (none, made), strict=True):
+        result.path, result.filesystem = str(folder), pyarrow.fs.LocalFileSystem()
+    raw = validated().to_dict()
+    traced = parse_experiment({**raw, "profile": {"steps": [1, 2]}}, str(tmp_path))
+    assert summary.sweep_summary(traced, results, "finished", None, 0.0)["traces"] == [f"{made}/trace.json.gz"]
+    assert summary.summary(traced, results[0], "finished", None, 0.0)["traces"] == []
+    assert summary.summary(validated(), results[1], "finished", None, 0.0)["traces"] == []
 
 
 def test_an_epoch_whose_loss_is_nan_is_never_the_best(validated: Any) -> None:
