@@ -157,6 +157,7 @@ def inverted(image, label, rng):
 
 exp = raymx.Experiment.from_yaml({str(FASHION_MNIST)!r}).override(
     training={{"epochs": 1}}, resources={{"workers": 1, "standby": False}}, model={{"loss": loss}},
+    kvstore={{"type": "local"}},  # the cluster has room for the runs of the other tests
     data={{"cpus": 1, "transform": inverted, "validation_transform": inverted}})
 run = raymx.submit(exp.sweep({{"model.net": [small, large]}}), storage_path={str(here.storage)!r})
 view = run.wait(timeout_s=150)
