@@ -74,7 +74,8 @@ class HostedServer:
         self._updater = Updater(spec, restored, masters=True)
         self._meter = self._new_meter()
         if spec.traced:
-            self._meter.keep(*spec.traced, spec.updates_a_step)
+            first, last = spec.traced
+            self._meter.keep(first, last, spec.updates_a_step)
         self._store._set_updater(Guarded(self._updater, self._fail, self._meter))
 
     def updater(self) -> Any:

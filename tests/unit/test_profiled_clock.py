@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import mxnet as mx
+import numpy as np
 import pytest
 
+from raymx.data.pipeline.batch import HERE, MEMORY, TASKS, Batch
 from raymx.errors import TrainingError
-from raymx.results.trace import Traced
+from raymx.results.trace import READ_TASKS, Span, Traced
 from raymx.training import marks
 from raymx.training.channel import LoopEnded
 from raymx.training.profiled_clock import ProfiledClock
@@ -92,3 +95,26 @@ def test_after_an_error_nothing_waits_for_the_engine(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(mx.nd, "waitall", lambda: pytest.fail("it would wait for ever"))
     clock.__exit__(TrainingError)
     assert clock.take_traced() is None
+
+
+def test_read_tasks_have_a_track_of_their_own() -> None:
+    """And what the worker decoded itself; a batch that was kept in memory was not made now."""
+    clock = make_clock(1, 3)
+    with clock:
+        for source, began in ((TASKS, 100.0), (HERE, 200.0), (MEMORY, 0.0)):
+            spent = {"read": 1.0, "decode": 2.0}
+            clock.took(replace(make_batch(), source=source, spent=spent, began=began))
+            train(clock, 1, "sqrt")
+    traced = clock.take_traced()
+    assert traced is not None
+    rows = {"rows": 2}
+    assert traced.tracks[READ_TASKS] == [Span("read", 100.0, 101.0, rows), Span("decode", 101.0, 103.0, rows)]
+    assert traced.tracks["reading and decoding"] == [
+        Span("read", 200.0, 201.0, rows),
+        Span("decode", 201.0, 203.0, rows),
+    ]
+
+
+def make_batch() -> Batch:
+    two = np.zeros(2, np.float32)
+    return Batch(np.zeros((2, 1, 1, 1), np.uint8), two, np.zeros(2, np.uint8), two + 1, 2, 2)
