@@ -88,14 +88,19 @@ def transfers(exchanges: Sequence[Exchange], updates: Mapping[str, Sequence[Span
 
 
 def _of_exchange(one: Exchange, updates: Sequence[Span]) -> Iterator[Span]:
-    within = [span for span in updates if one.gradient <= span.began and span.ended <= one.weight + CLOCK_S]
+    within = _within(one, updates, 0.0) or _within(one, updates, CLOCK_S)
     about = {"step": one.step, "pushed_bytes": one.pushed, "pulled_bytes": one.pulled}
     if not within:
         yield Span(f"push and pull {one.name}", one.gradient, one.weight, about)
         return
     began, ended = min(span.began for span in within), max(span.ended for span in within)
-    yield Span(f"push {one.name}", one.gradient, began, {"step": one.step, "bytes": one.pushed})
+    yield Span(f"push {one.name}", min(one.gradient, began), began, {"step": one.step, "bytes": one.pushed})
     yield Span(f"pull {one.name}", min(ended, one.weight), one.weight, {"step": one.step, "bytes": one.pulled})
+
+
+def _within(one: Exchange, updates: Sequence[Span], late: float) -> list[Span]:
+    """Updates between its gradient and its weight. ``late``: a mark may be reached after what it stands beside."""
+    return [span for span in updates if one.gradient <= span.began + late and span.ended <= one.weight + CLOCK_S]
 
 
 def apart(one: Traced) -> Iterator[Traced]:

@@ -67,6 +67,12 @@ def test_a_push_ends_where_the_update_begins_and_a_pull_begins_where_it_ends() -
     ]
 
 
+def test_a_gradient_that_is_noted_after_its_push_is_under_way() -> None:
+    """The engine may look at the clock later than it pushes."""
+    push, pull = transfers([Exchange(1, "w", 1.0, 4.0, 8, 16)], by_name([Span("w", 0.9996, 2.0)]))
+    assert (push.began, push.ended, pull.began, pull.ended) == (0.9996, 0.9996, 2.0, 4.0)
+
+
 def test_without_an_update_a_push_and_its_pull_are_one() -> None:
     (found,) = transfers([Exchange(3, "w", 0.0, 4.0, 8, 16)], {"w": [Span("w", 5.0, 6.0)], "v": [Span("v", 1.0, 2.0)]})
     about = {"step": 3, "pushed_bytes": 8, "pulled_bytes": 16}
