@@ -142,10 +142,10 @@ def test_a_trial_and_a_node_are_lost(chaos: Chaos, nodes: int, tmp_path: Path) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("net", ["mlp", "lenet"])
-def test_all_that_can_be_lost(chaos: Chaos, nodes: int, tmp_path: Path, net: str) -> None:
+@pytest.mark.parametrize(("net", "epochs"), [("mlp", 40), ("lenet", 10)])
+def test_all_that_can_be_lost(chaos: Chaos, nodes: int, tmp_path: Path, net: str, epochs: int) -> None:
     victims = [victim for _ in range(3) for victim in chaos.random.sample(VICTIMS, len(VICTIMS))]
-    check(chaos, tmp_path, victims, nodes, net, epochs=10)
+    check(chaos, tmp_path, victims, nodes, net, epochs)
 
 
 def check(chaos: Chaos, folder: Path, victims: Sequence[str], most: int, net: str, epochs: int) -> None:
