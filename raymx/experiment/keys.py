@@ -60,7 +60,8 @@ def _groups(section: type[Section], name: str) -> Iterator[Group]:
     yield Group(name, _first_paragraph(section), keys)
     for key, field in fields.items():
         if inner := section_of(field) or section_among(field):
-            yield from _groups(inner, f"{name}.{key}" if name else key)
+            of_each = ".NAME" if is_mapping(field) else ""
+            yield from _groups(inner, f"{name}.{key}{of_each}" if name else key)
 
 
 def section_of(field: FieldInfo | None) -> type[Section] | None:
@@ -73,6 +74,11 @@ def section_among(field: FieldInfo | None) -> type[Section] | None:
     """The section that a key takes beside a plain value."""
     branches = (getattr(branch, "__origin__", branch) for branch in get_args(field.annotation if field else None))
     return next((kind for kind in branches if isinstance(kind, type) and issubclass(kind, Section)), None)
+
+
+def is_mapping(field: FieldInfo | None) -> bool:
+    """Whether a key takes names of the user's own, each with a value."""
+    return get_origin(field.annotation if field else None) is dict
 
 
 @cache

@@ -53,7 +53,8 @@ def label_range(experiment: ExperimentConfig, width: int) -> LabelRange | None:
     nothing has.
     """
     loss, classes = experiment.model.loss, experiment.model.outputs
-    if experiment.training.loop != "default" or experiment.model.target == "input":
+    named = len(experiment.data.labels)
+    if experiment.training.loop != "default" or experiment.model.target == "input" or named > 1:
         return None
     if loss in names.TAKE_A_CLASS:
         key = experiment.model.outputs_key
@@ -61,7 +62,7 @@ def label_range(experiment: ExperimentConfig, width: int) -> LabelRange | None:
             f"{loss} takes the number of a class, and with {key} {classes} that is 0 to {classes - 1}: correct "
             f"it, set {key}, or leave such records out (data.on_bad_record: skip)"
         )
-        return LabelRange(0, classes - 1, True, why) if width == 1 else None
+        return LabelRange(0, classes - 1, True, why) if width == 1 or named else None
     if loss == "sigmoid_bce":
         return LabelRange(0, 1, False, "sigmoid_bce takes labels from 0 to 1: correct it, or use another model.loss")
     if loss in names.LOSSES:

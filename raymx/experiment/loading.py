@@ -20,8 +20,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from raymx.errors import DataError, ExperimentError
-from raymx.experiment import class_files, hidden, weights_file, yaml_text
-from raymx.experiment.keys import NOT_A_KEY, allowed, choices, keys_of, section_among, section_of
+from raymx.experiment import class_files, data_rules, hidden, weights_file, yaml_text
+from raymx.experiment.keys import NOT_A_KEY, allowed, choices, is_mapping, keys_of, section_among, section_of
 from raymx.experiment.references import call_problem, data_problem, reference_problem
 from raymx.experiment.schema import ExperimentConfig, Training
 from raymx.experiment.values import Section, show
@@ -120,6 +120,8 @@ def parse_experiment(
         for detail in error.errors(include_url=False):
             for key, text in _explain(merged, detail):
                 problems.setdefault(key, text + (_origin(key, overrides) if by_flags else ""))
+    for key, text in data_rules.missing(merged).items():
+        problems.setdefault(key, text)
     if problems:
         raise ExperimentError("\n".join(problems.values()))
     return experiment
@@ -138,8 +140,8 @@ def check_files(experiment: ExperimentConfig, known: str = "", *, resumed: bool 
     run that is ``resumed`` has its weights in a checkpoint.
     """
     data, problems = experiment.data, []
-    for key, paths in (("data.train", data.train), ("data.validation", data.validation or ())):
-        for path in (paths,) if isinstance(paths, str) else paths:
+    for key, paths in (("data.train", data.train), ("data.validation", data.validation)):
+        for path in data_rules.listed(paths):
             skips = data.on_bad_record == "skip"
             problems.append((key, path, data_problem(experiment.resolve(path), skips=skips)))
     if (where := experiment.model.parameters) and not resumed:
@@ -166,6 +168,9 @@ def references(experiment: ExperimentConfig) -> list[tuple[str, str]]:
         ("model.metric", model.metric),
         ("training.optimizer.name", training.optimizer.name),
         ("training.loop", training.loop),
+        ("data.train", data_rules.function_of(data.train)),
+        ("data.validation", data_rules.function_of(data.validation)),
+        ("data.decode", data.decode),
         ("data.transform", data.transform),
         ("data.validation_transform", data.validation_transform),
     )
@@ -175,8 +180,7 @@ def references(experiment: ExperimentConfig) -> list[tuple[str, str]]:
 def _class_problems(experiment: ExperimentConfig) -> list[str]:
     """Whether local files of training and validation number classes differently."""
     data = experiment.data
-    given = {"train": data.train, "validation": data.validation or ()}
-    paths = {split: (value,) if isinstance(value, str) else value for split, value in given.items()}
+    paths = {"train": data_rules.listed(data.train), "validation": data_rules.listed(data.validation)}
     places = {split: [experiment.resolve(path) for path in each] for split, each in paths.items()}
     try:
         class_files.check(
@@ -291,7 +295,10 @@ def _locate(raw: Any, location: tuple[str | int, ...]) -> tuple[str, type[Sectio
         inner = section_of(field)
         if inner is None and isinstance(raw, dict):
             inner = section_among(field)
-            next(parts, None)  # the branch's name
+            branch = next(parts, None)
+            if inner and is_mapping(field) and branch is not None:  # of names of the user's to sections
+                path.append(str(branch))
+                raw = raw.get(branch)
         if inner is None:
             break
         section = inner

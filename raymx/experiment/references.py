@@ -90,6 +90,7 @@ class Signature:
     wanted: str
     positional: int = 0
     keywords: tuple[str, ...] = ()
+    fewest: int | None = None  # positional arguments, where not all need be taken
 
     @property
     def arguments(self) -> tuple[None, ...]:
@@ -105,13 +106,26 @@ class Signature:
             names = {one.arg for one in (*given.args, *given.kwonlyargs)}
             return given.kwarg is not None or names.issuperset(self.keywords)
         most = math.inf if given.vararg else len(positional)
-        return needed <= self.positional <= most and all(default is not None for default in given.kw_defaults)
+        fewest = self.positional if self.fewest is None else self.fewest
+        keywords_have_defaults = all(default is not None for default in given.kw_defaults)
+        return needed <= self.positional and fewest <= most and keywords_have_defaults
 
 
 TRANSFORM = Signature(
     "f(image, label, rng), which returns the image, or (image, label)",
     "a function: def transform(image, label, rng): ... return image, label; or an instance of a Gluon transform",
     3,
+)
+DECODE = Signature(
+    "f(header, payload, rng), which returns the sample's arrays",
+    "a function: def decode(header, payload, rng): ... return {name: array} or a tuple of arrays",
+    3,
+)
+SAMPLES = Signature(
+    "f(folder), the experiment's, or f(), which returns arrays or a dataset",
+    "a function: def samples(folder): ... return a Gluon Dataset, or a tuple or mapping of NumPy arrays",
+    1,
+    fewest=0,
 )
 SIGNATURES = {
     "model.net": Signature(
@@ -130,6 +144,9 @@ SIGNATURES = {
         2,
     ),
     "training.loop": Signature("f(ctx)", "a function of the context: def train(ctx): ...", 1),
+    "data.train": SAMPLES,
+    "data.validation": SAMPLES,
+    "data.decode": DECODE,
     "data.transform": TRANSFORM,
     "data.validation_transform": TRANSFORM,
 }

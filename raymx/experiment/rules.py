@@ -11,31 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from raymx.errors import ExperimentError
-from raymx.experiment import names, store_types
+from raymx.experiment import data_rules, names, store_types
 from raymx.experiment.label_rules import one_label_fix, take_a_class
 from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.lr_rules import LR_RULES
+from raymx.experiment.problem import Problem
 from raymx.experiment.store_types import STORE_TYPES, StoreType
 
 ZOO_CLASSES = 1000  # of ImageNet
 _FLOAT32_STATE = ("adagrad", "adadelta", "rmsprop", "ftrl", "groupadagrad")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Settings that cannot work together: the key to look at, its value, why, and what to do."""
-
-    key: str
-    value: object
-    reason: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.key} is {self.value}: {self.reason}; {self.fix}"
 
 
 def check(experiment: ExperimentConfig, *, gpus_available: int | None = None) -> None:
@@ -56,7 +43,9 @@ def problems(experiment: ExperimentConfig, *, gpus_available: int | None = None)
         _batch(experiment),
         _devices(experiment),
         _decay(experiment),
+        data_rules.problems(experiment),
         _data(experiment),
+        _own_data(experiment),
         _labels(experiment),
         _metric(experiment),
         _profile(experiment),
@@ -386,10 +375,22 @@ def _data(experiment: ExperimentConfig) -> Iterator[Problem]:
         )
 
 
+def _own_data(experiment: ExperimentConfig) -> Iterator[Problem]:
+    """What a loop with data of its own cannot have, since the steps of an epoch are not known."""
+    training = experiment.training
+    if experiment.data.train is not None or training.loop == "default":
+        return
+    for key, value in (("warmup_epochs", training.warmup_epochs), ("decay.type", training.decay.type)):
+        if value not in (0, "none"):
+            reason = "without data.train the steps of an epoch are not known, by which the rate changes"
+            yield Problem(f"training.{key}", value, reason, "leave it out, or give data.train")
+
+
 def _labels(experiment: ExperimentConfig) -> Iterator[Problem]:
     """What raymx's own loop cannot do with so many labels; ``auto`` is known once the records are opened."""
     model, width = experiment.model, experiment.data.label_width
-    if experiment.training.loop != "default" or width == "auto" or model.target == "input":
+    compared = model.target == "input" or experiment.data.labels
+    if experiment.training.loop != "default" or width == "auto" or compared:
         return
     one_each = take_a_class(experiment)
     for key, name in (("model.loss", model.loss), ("model.metric", model.metric)):
@@ -445,6 +446,12 @@ def _target(experiment: ExperimentConfig) -> Iterator[Problem]:
     if experiment.training.loop != "default":
         why = f"training.loop {experiment.training.loop} compares by itself"
         yield Problem("model.target", "input", why, "leave model.target out")
+        return
+    if experiment.data.kind != "image":
+        why = f"data.kind is {experiment.data.kind}, and it compares with pictures"
+        yield Problem(
+            "model.target", "input", why, "have data.decode, or the function of data.train, give the input as label too"
+        )
         return
     for key, name in take_a_class(experiment).items():
         reason = "it takes the number of a class, and model.target is input"

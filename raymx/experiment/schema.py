@@ -23,6 +23,7 @@ from pydantic import (
 
 from raymx.experiment import names, optimizer_values, store_types
 from raymx.experiment.lr_rules import LR_RULES
+from raymx.experiment.sample_schema import LENGTHS, Input, Label, Pad
 from raymx.experiment.sweep_schema import Sweep
 from raymx.experiment.values import (
     AUTO_CACHE_BYTES,
@@ -212,18 +213,39 @@ class Augment(Section):
 
 
 class Data(Section):
-    """RecordIO files and how their images become numbers: ``(x - mean) / std`` on pixels of 0 to 255."""
+    """Samples, and how they become numbers: of pictures ``(x - mean) / std`` on pixels of 0 to 255."""
 
-    train: Paths
-    """The training records: ``.rec`` files, patterns, folders or URIs."""
+    kind: Literal["image", "array", "custom"] = "image"
+    """``image``: encoded pictures; ``array``: NumPy arrays, as ``inputs`` says; ``custom``: what ``decode`` makes of a
+    record.
+    """
+    train: Annotated[Paths | None, Field(description="a path, or a list of paths")] = None
+    """The training records: ``.rec`` files, patterns, folders or URIs; or ``module:function`` of your own that gives
+    arrays or a Gluon Dataset, of ``kind: array``. A loop of your own with data of its own needs none.
+    """
     validation: Annotated[Paths | None, Field(description="a path, a list of paths, or null for none")] = None
     """The validation records, in the same forms."""
     image_shape: Annotated[
-        tuple[Literal[1, 3], Count, Count],
+        tuple[Literal[1, 3], Count, Count] | None,
         BeforeValidator(as_tuple),
         Field(description="[channels, height, width] with 1 or 3 channels"),
-    ]
-    """What the net gets of each image."""
+    ] = None
+    """What the net gets of each image; of ``kind: image``, which needs it."""
+    inputs: Annotated[
+        dict[str, Input],
+        Field(description="a mapping of names to arrays, such as {tokens: {dtype: int32, shape: [32]}}"),
+    ] = {}
+    """The arrays of a sample that the net takes, in its order, by name; of ``kind: array`` and ``custom``."""
+    labels: Annotated[
+        dict[str, Label], Field(description="a mapping of names to labels, such as {boxes: {shape: [8, 5]}}")
+    ] = {}
+    """The labels of a sample, by name, in place of ``label_width``: loss and metric get one array (rows, ...), or of
+    several a tuple.
+    """
+    decode: Reference = None
+    """``module:function`` of your own, of ``kind: custom``: (header, payload, rng) -> the sample's arrays."""
+    pad: Pad = Pad()
+    """Of samples whose length differs."""
     mean: PerChannel = 0.0
     """The net gets ``(pixel - mean) / std``, pixels of 0 to 255; one number, or one a channel."""
     std: PerChannel = 255.0
@@ -270,6 +292,26 @@ class Data(Section):
     """Decoded images that a worker keeps in memory: ``auto`` is 512MiB."""
 
     @property
+    def picture_shape(self) -> tuple[int, int, int]:
+        """``image_shape`` of ``kind: image``, whose rules ask for it."""
+        assert self.image_shape is not None
+        return self.image_shape
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """What the net gets of one sample, by name; {} where that is not known, as it need not be to a loop of one's
+        own."""
+        if self.kind == "image":
+            return {} if self.image_shape is None else {"image": self.image_shape}
+        lengths: dict[str, tuple[int | None, ...]] = {LENGTHS: ()} if self.lengths_differ and self.pad.lengths else {}
+        return {name: each.shape for name, each in self.inputs.items()} | lengths
+
+    @property
+    def lengths_differ(self) -> bool:
+        """Whether samples are of several lengths, which are filled up."""
+        return any(each.shape[:1] == (None,) for each in self.inputs.values())
+
+    @property
     def read_cpus(self) -> float:
         """``cpus`` as a number; ``auto`` counts as 1 until it is known where the run is placed."""
         return 1.0 if self.cpus == "auto" else float(self.cpus)
@@ -281,11 +323,20 @@ class Data(Section):
             return AUTO_CACHE_BYTES if self.cache == "auto" else 0
         return int(float(self.cache[:-3]) * (1 << 20 if self.cache[-3] == "M" else 1 << 30))
 
+    @field_validator("inputs", "labels")
+    @classmethod
+    def _named(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not name.isidentifier() or name == LENGTHS:
+                taken = "the input that raymx makes of samples' lengths" if name == LENGTHS else "no name"
+                raise ValueError(f"{name} is {taken}: name arrays with letters, digits and _")
+        return value
+
     @field_validator("mean", "std")
     @classmethod
     def _fits_channels(cls, value: float | tuple[float, ...], info: ValidationInfo) -> float | tuple[float, ...]:
         numbers = value if isinstance(value, tuple) else (value,)
-        channels = info.data["image_shape"][0] if "image_shape" in info.data else len(numbers)
+        channels = info.data["image_shape"][0] if info.data.get("image_shape") else len(numbers)
         if len(numbers) not in (1, channels):
             raise ValueError(f"give one number, or one for each of the channels in data.image_shape ({channels})")
         if info.field_name == "std" and min(numbers) <= 0:
@@ -637,7 +688,7 @@ class ExperimentConfig(Section):
     ]
     """Begins the name of the run's folder."""
     model: Model
-    data: Data
+    data: Data = Data()
     training: Training = Training()
     precision: Precision = Precision()
     kvstore: KVStore = KVStore()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from raymx import _ray, storage
 from raymx.errors import RaymxError
+from raymx.experiment import data_rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.names import PARAMETERS_FILE, REFERENCE, RUN_FILE
 
@@ -151,8 +152,8 @@ def data_files(experiment: ExperimentConfig) -> dict[str, str]:
 
 def data_paths(experiment: ExperimentConfig) -> dict[str, list[str]]:
     """The paths of data.train and data.validation."""
-    given = {"train": experiment.data.train, "validation": experiment.data.validation or ()}
-    return {key: [paths] if isinstance(paths, str) else list(paths) for key, paths in given.items()}
+    data = experiment.data
+    return {"train": data_rules.listed(data.train), "validation": data_rules.listed(data.validation)}
 
 
 def lies_inside(experiment: ExperimentConfig, path: str) -> bool:

@@ -68,7 +68,7 @@ def score(
     with found.opened() as (net, experiment):
         metric, scored = nets.build_metric(experiment)
         batches, note = _records(held_out.held_out, experiment)
-        example = mx.nd.zeros((1, *experiment.data.image_shape))
+        example = mx.nd.zeros((1, *experiment.data.picture_shape))
         given = [inputs for inputs, _ in batches] or [example]
         size = min(32, *(len(inputs) for inputs in given))
         calibration = [inputs[:size] for inputs in given][: max(1, _CALIBRATION_RECORDS // size)]

@@ -130,6 +130,7 @@ class Trained:
     @contextlib.contextmanager
     def opened(self) -> Iterator[tuple[Any, ExperimentConfig]]:
         """A context: the net on the CPU in float32, and its experiment with modules and data where they are now."""
+        require_pictures(self.experiment)
         experiment = _in_float32(self.experiment)
         net = replace(self, experiment=experiment).load_net()
         with _modules_of(self._source) as folder:
@@ -142,8 +143,9 @@ class Trained:
 
     def _checked(self, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Images as the net takes them: (rows, channels, height, width), normalised."""
+        require_pictures(self.experiment)
         data = self.experiment.data
-        channels, height, width = data.image_shape
+        channels, height, width = data.picture_shape
         if images.ndim == 3 and channels == 1:
             images = images[..., None]
         if images.ndim != 4 or images.shape[1:] != (height, width, channels):
@@ -174,11 +176,20 @@ def _where_they_are(experiment: ExperimentConfig) -> Data:
     return data.model_copy(update={"train": whole(data.train), "validation": whole(data.validation)})
 
 
+def require_pictures(experiment: ExperimentConfig) -> None:
+    """Raise ExperimentError for a net that takes something else, of which only the net itself can be had."""
+    if experiment.data.kind != "image" or experiment.data.image_shape is None:
+        raise ExperimentError(
+            f"data.kind is {experiment.data.kind}: predict, export, quantize and raymx.score are for nets that take "
+            "pictures, of a data.image_shape; load_net() gives the net of any run"
+        )
+
+
 def _blank(experiment: ExperimentConfig) -> Any:
     """An input of the net."""
     import mxnet as mx
 
-    return mx.nd.zeros((1, *experiment.data.image_shape))
+    return mx.nd.zeros((1, *experiment.data.picture_shape))
 
 
 def _local_path(path: str) -> str:

@@ -15,9 +15,10 @@ from raymx.data.pipeline.batch import Batch, Stream
 from raymx.data.pipeline.decoding import Decoding
 from raymx.data.pipeline.order import Rows
 from raymx.data.pipeline.planning import Share
+from raymx.data.pipeline.sample import Sample
+from raymx.data.pipeline.source import Source
 from raymx.data.pipeline.warmup import decode_here
 from raymx.data.pipeline.worker_data import WorkerData
-from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import TrainingError
 from raymx.experiment import rules
 from raymx.experiment.loading import ExperimentConfig
@@ -33,23 +34,34 @@ from raymx.training.profiled_clock import clock_of
 class Part:
     """The rows of a batch on one device."""
 
-    inputs: tuple[mx.nd.NDArray, ...]  # what raymx's own net takes (`nets.as_input_net`): images, and flags to mirror
-    labels: mx.nd.NDArray  # float32 (rows,) or (rows, label_width)
+    inputs: tuple[mx.nd.NDArray, ...]  # what raymx's own net takes (`nets.as_input_net`): images, and flags to mirror;
+    # or data.inputs in their order, and the lengths
+    labels: Any  # float32 NDArray (rows,) or (rows, label_width); of data.labels (rows, ...), of several a tuple
     weights: mx.nd.NDArray  # float32 (rows,): 1 a real record, 0 a row of padding or a bad record
     scale: mx.nd.NDArray  # float32 (rows,): the gradient of the loss of each row, see WorkerContext.train_batches
     real_rows: tuple[int, ...] | None = None  # the rows with weight 1, where there are others
+    names: tuple[str, ...] = ()  # of the inputs, of data.inputs
+
+    @property
+    def arrays(self) -> dict[str, mx.nd.NDArray]:
+        """The inputs by their names in ``data.inputs``, with ``lengths`` where these differ."""
+        return dict(zip(self.names, self.inputs, strict=True))
 
     @property
     def images(self) -> mx.nd.NDArray:
         """uint8 (rows, H, W, C), mirrored where the augmentation says so; or what a transform of the user's made."""
+        if self.names:
+            raise TrainingError("these samples are no images: part.arrays has them by name, part.inputs in their order")
         images, *mirror = self.inputs
         return mx.nd.where(mirror[0], images.flip(axis=2), images) if mirror else images
 
-    def real(self, values: mx.nd.NDArray) -> mx.nd.NDArray:
+    def real(self, values: Any) -> Any:
         """The rows of ``values`` (labels, outputs, losses; (rows, ...)) that are of real records, with no wait.
 
         For whatever counts rows, such as ``mx.metric``: a batch may be filled up with rows that repeat records.
         """
+        if isinstance(values, tuple):
+            return tuple(self.real(each) for each in values)
         if self.real_rows is None:
             return values
         if not self.real_rows:
@@ -61,7 +73,8 @@ class Part:
         if self.real_rows is None or not self.real_rows:
             return self if self.real_rows is None else None
         inputs = tuple(self.real(values) for values in self.inputs)
-        return Part(inputs, self.real(self.labels), self.real(self.weights), self.real(self.scale))
+        rows = (self.real(self.labels), self.real(self.weights), self.real(self.scale))
+        return Part(inputs, *rows, names=self.names)
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,7 @@ class DeviceBatches:
         self.num_given = 0
         self._own_steps = 0  # made since the last report, by a loop that takes no batches from here
         self._trains_here = False
+        self._sample = Sample.of(experiment.data)
         show = self._show_loss if membership.rank == 0 else None
         self._ahead = StepsAhead(experiment.report.disp_batches, show)
 
@@ -190,7 +204,7 @@ class DeviceBatches:
             mx.nd.waitall()
             self.meter.stop()
 
-    def _open_stream(self, records: RecordSet, rows: Sequence[Rows], decoding: Decoding) -> Stream:
+    def _open_stream(self, records: Source, rows: Sequence[Rows], decoding: Decoding) -> Stream:
         if self._membership.placement_group is None:  # nobody reads for a process that has no bundle
             return decode_here(records, rows, decoding)
         from raymx.data.pipeline.stream import batches  # here, since importing ray.data takes more than a second
@@ -211,16 +225,32 @@ class DeviceBatches:
         to_come = self._loss_scale()
         known = 1.0 if isinstance(to_come, mx.nd.NDArray) else to_come
         scale = batch.weights * (known * experiment.training.global_batch_size / max(real, 1))
-        images = [batch.images, batch.mirror] if experiment.data.augment.rand_mirror else [batch.images]
-        cuts = [np.array_split(array, len(self._devices)) for array in (batch.labels, batch.weights, scale, *images)]
+        names, inputs = self._inputs(batch)
+        labels = self._labels(batch)
+        cuts = [np.array_split(array, len(self._devices)) for array in (batch.weights, scale, *labels, *inputs)]
         parts = []
         for i, device in enumerate(self._devices):
-            real_rows = None if cuts[1][i].all() else tuple(np.flatnonzero(cuts[1][i]).tolist())
-            labels, weights, scales, *inputs = (_array(cut[i], device) for cut in cuts)
+            real_rows = None if cuts[0][i].all() else tuple(np.flatnonzero(cuts[0][i]).tolist())
+            weights, scales, *others = (_array(cut[i], device) for cut in cuts)
             if isinstance(to_come, mx.nd.NDArray):
                 scales = scales * to_come.as_in_context(device)
-            parts.append(Part(tuple(inputs), labels, weights, scales, real_rows))
+            label = others[0] if len(labels) == 1 else tuple(others[: len(labels)])
+            parts.append(Part(tuple(others[len(labels) :]), label, weights, scales, real_rows, names))
         return DeviceBatch(parts=parts, samples=batch.real_local)
+
+    def _inputs(self, batch: Batch) -> tuple[tuple[str, ...], list[NDArray[Any]]]:
+        """Names of the inputs, () of pictures, and their arrays."""
+        if self._sample is None or not self._sample.inputs:
+            mirrors = self._experiment.data.augment.rand_mirror
+            return (), [batch.images, batch.mirror] if mirrors else [batch.images]
+        columns = self._sample.columns(batch.images)
+        return tuple(columns), list(columns.values())
+
+    def _labels(self, batch: Batch) -> Sequence[NDArray[Any]]:
+        if self._sample is None or not self._sample.labels:
+            return (batch.labels,)
+        rows = batch.labels.reshape(len(batch.weights), -1)
+        return self._sample.label_columns(rows, self._sample.common_length(batch.images))
 
 
 def _array(values: NDArray[Any], device: mx.Context) -> mx.nd.NDArray:

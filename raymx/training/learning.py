@@ -36,7 +36,7 @@ def learning_of(
         return turns_of(batch, training.accumulate)
 
     def mixed_turns(batch: DeviceBatch) -> Iterator[list[Part]]:
-        _, height, width = ctx.experiment.data.image_shape
+        _, height, width = ctx.experiment.data.picture_shape
         for number, parts in enumerate(turns(batch)):
             seeds = (training.seed, *ctx.position, number)
             drawn = mixing.draw(augment.mixup, augment.cutmix, seeds, (height, width))

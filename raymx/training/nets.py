@@ -17,12 +17,13 @@ from raymx.errors import TrainingError
 from raymx.experiment import names
 from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.references import SIGNATURES
+from raymx.experiment.sample_schema import LENGTHS
 from raymx.experiment.user_code import load_function, require_call
 from raymx.training import metrics, symbols
 from raymx.training.accumulation import add_up
 from raymx.training.freezing import freeze, multiply_rates
 from raymx.training.heads import make_anew
-from raymx.training.precision import Prepare, require_avx512, with_input
+from raymx.training.precision import Prepare, require_avx512, with_cast, with_input
 from raymx.training.registered import check_registered
 from raymx.training.shapes import require_a_row_each, require_arrays, require_labels, require_one
 from raymx.training.structure import leaves, mapped
@@ -65,7 +66,7 @@ def build_net(
         net.cast(dtype)  # batch norm keeps float32 under float16: Gluon's own cast does so
     with _initializers_limits(experiment):
         outputs = _settle_shapes(net, experiment, devices)
-    if experiment.training.loop == "default" and not is_trained:
+    if experiment.training.loop == "default" and not is_trained and outputs is not None:
         _require_scores(net, outputs, experiment)
     if model.parameters and not is_trained and not goes_on:
         begin_with(net, experiment, anew)
@@ -173,20 +174,46 @@ def _last_operator(net: gluon.Block) -> str:
 
 
 def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequence[mx.Context]) -> Any:
-    """Run one empty image through, and return its outputs: Gluon knows a layer's shape only then."""
-    shape = experiment.data.image_shape
+    """Run one empty sample through, and return its outputs: Gluon knows a layer's shape only then."""
+    outputs = None
+    if not experiment.data.input_shapes:  # a loop with data of its own, which it says nothing of
+        return outputs
     for device in devices:
         try:
-            outputs = net(mx.nd.zeros((1, *shape), ctx=device, dtype=experiment.precision.net_dtype))
+            outputs = net(*_empty_sample(experiment, device))
             mx.nd.waitall()
-        except mx.MXNetError as error:
+        except (mx.MXNetError, TypeError) as error:
+            if isinstance(error, TypeError) and experiment.data.kind == "image":
+                raise
             raise TrainingError(
-                f"model.net {experiment.model.net} cannot take data.image_shape {list(shape)}: "
+                f"model.net {experiment.model.net} cannot take {_inputs_in_words(experiment)}: "
                 f"{str(error).splitlines()[-1]}"
             ) from None
         if experiment.training.loop == "default":
             require_arrays(experiment.model.net, outputs)
     return outputs
+
+
+def _empty_sample(experiment: ExperimentConfig, device: mx.Context) -> list[mx.nd.NDArray]:
+    """Zeros of what the net gets of one sample; a length that differs is the shortest bucket, or the longest."""
+    data, dtype = experiment.data, experiment.precision.net_dtype
+    length = data.pad.most if data.pad.to == "batch" else data.pad.to[0]
+    types = {name: dtype if "float" in each.dtype else each.dtype for name, each in data.inputs.items()}
+    arrays = []
+    for name, shape in data.input_shapes.items():
+        sizes = tuple(length if size is None else size for size in shape)
+        of_type = "int32" if name == LENGTHS else types.get(name, dtype)
+        make = mx.nd.ones if name == LENGTHS else mx.nd.zeros
+        arrays.append(make((1, *sizes), ctx=device, dtype=of_type))
+    return arrays
+
+
+def _inputs_in_words(experiment: ExperimentConfig) -> str:
+    data = experiment.data
+    if data.kind == "image":
+        return f"data.image_shape {list(data.picture_shape)}"
+    shapes = ", ".join(f"{name} {list(shape)}".replace("None", "null") for name, shape in data.input_shapes.items())
+    return f"the inputs {shapes} of data.inputs, each with the rows of a batch before its sizes"
 
 
 def as_input_net(
@@ -201,13 +228,17 @@ def as_input_net(
 
     With ``model.target: input`` it returns (what ``net`` gives, its input), which the loss and the metric take.
     """
+    if experiment.data.kind != "image":
+        dtype, inputs = experiment.precision.net_dtype, experiment.data.inputs.values()
+        others = [at for at, each in enumerate(inputs) if "float" in each.dtype and each.dtype != dtype]
+        return with_cast(net, others, dtype)
     prepare = preparing(experiment, ready=ready, mixes=mixes)
     return with_input(net, prepare, devices, gives_input=experiment.model.target == "input")
 
 
 def preparing(experiment: ExperimentConfig, *, ready: bool = False, mixes: bool = False) -> Prepare:
-    """What makes ``Part.inputs`` the net's input, not initialized."""
-    channels = experiment.data.image_shape[0]
+    """What makes the pictures of ``Part.inputs`` the net's input, not initialized."""
+    channels = experiment.data.picture_shape[0]
     mean, std = (_a_channel(value, channels) for value in (experiment.data.mean, experiment.data.std))
     return Prepare(mean, std, experiment.precision.net_dtype, ready=ready, mixes=mixes)
 
@@ -240,7 +271,9 @@ def hybridize(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], experiment: Exp
 
     A net that cannot be hybridized, or gives something else, runs without; a warning names why.
     """
-    mode, flags = experiment.model.hybridize, _STATIC | (_BY_NAME if experiment.profile.steps else {})
+    # Where lengths differ, there is a graph for each, which shares no memory with another one's.
+    flags = ({} if experiment.data.lengths_differ else _STATIC) | (_BY_NAME if experiment.profile.steps else {})
+    mode = experiment.model.hybridize
     if mode is False:
         return
     if mode == "auto":

@@ -76,6 +76,35 @@ def _mixed(F: Any, x: Any, other: Any, rows: Any, columns: Any, taken: Any) -> A
     return x + F.broadcast_mul(part, F.take(x, other) - x)
 
 
+class CastInputs(gluon.HybridBlock):
+    """The arrays of a sample, those at ``floats`` in ``dtype``; whole numbers, such as a word's, stay what they are."""
+
+    def __init__(self, net: gluon.HybridBlock, floats: Sequence[int], dtype: str) -> None:
+        super().__init__()
+        self.net, self._floats, self._dtype = net, frozenset(floats), dtype
+
+    def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
+        given = (x, *others)
+        return self.net(*(F.cast(one, self._dtype) if at in self._floats else one for at, one in enumerate(given)))
+
+
+class _CastForBlock(gluon.Block):
+    def __init__(self, net: gluon.Block, floats: Sequence[int], dtype: str) -> None:
+        super().__init__()
+        self.net, self._floats, self._dtype = net, frozenset(floats), dtype
+
+    def forward(self, x: Any, *others: Any) -> Any:
+        given = (x, *others)
+        return self.net(*(one.astype(self._dtype) if at in self._floats else one for at, one in enumerate(given)))
+
+
+def with_cast(net: gluon.Block, floats: Sequence[int], dtype: str) -> gluon.Block:
+    """``net`` taking arrays whose inputs at ``floats`` are of another type than ``dtype``; itself where none are."""
+    if not floats:
+        return net
+    return (CastInputs if isinstance(net, gluon.HybridBlock) else _CastForBlock)(net, floats, dtype)
+
+
 class _HybridWhole(gluon.HybridBlock):
     """A graph gives a list of arrays, whatever the net gives: its form is put together again outside of the graph."""
 

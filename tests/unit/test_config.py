@@ -180,7 +180,8 @@ def test_a_wrong_override_names_its_flag() -> None:
 def test_missing_keys_say_what_they_take(tmp_path: Path) -> None:
     text = load_message(tmp_path, "name: tiny\nmodel: {net: 'nets:lenet'}")
     assert "model.classes is missing: it must be a whole number, at least 1" in text
-    assert "data is missing: it must be a section with the keys train, validation" in text
+    assert "data.train is missing: it must be a path, or a list of paths" in text
+    assert "data.image_shape is missing: it must be [channels, height, width]" in text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a read task does, without Ray: records of several files -> one worker's batches of pixels.
+"""What a read task does, without Ray: records of several files -> one worker's batches of pixels, or of arrays.
 
     for batch in decode_batches(paths, locations, decoding):
         batch.images, batch.labels, batch.mirror, batch.bad
@@ -15,18 +15,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raymx.data.pipeline.augment import generator
 from raymx.data.pipeline.image import Pixels, decode_full, decode_into
+from raymx.data.pipeline.sample import PADDING_LABEL, Sample
+from raymx.data.pipeline.samples import SampleFailed, load_samples
 from raymx.data.recordio.reading import read_payloads
 from raymx.data.recordio.record import Record, require_image, unpack
 from raymx.errors import DataError, ExperimentError
 from raymx.experiment.label_rules import LabelRange
-from raymx.experiment.references import TRANSFORM
+from raymx.experiment.references import DECODE, TRANSFORM
 from raymx.experiment.user_code import load_function, require_call
 from raymx.storage import Reader, is_uri, open_reader
 
@@ -36,7 +38,6 @@ URI_GAP_BYTES = 1 << 20
 # costs about as much as decoding a dozen photographs or some thousands of 28x28 images.
 TASK_RECORDS = 256
 TASK_BYTES = 4 << 20
-PADDING_LABEL = -1.0
 
 Payload = bytes | memoryview | DataError
 Transform = Callable[[NDArray[np.uint8], NDArray[np.float32], "np.random.Generator | None"], Any]
@@ -53,18 +54,38 @@ class Decoding:
     skip_bad: bool = False
     transform: str | None = None  # module:function, looked for in `directory` first
     directory: str = ""
+    folder: str = ""  # the experiment's, where its data are
     floats: bool = False  # the transform gives float32 (C, H, W), and not uint8 (H, W, C)
     label_range: LabelRange | None = None  # what labels may be, once the transform has changed them
+    sample: Sample | None = None  # what arrays, or named labels, there are
+    decode: str | None = None  # module:function that makes them of a record
+    draws: bool = False  # whether that, or a dataset of the user's, may give other arrays in each epoch
+    function: bool = False  # whether the path is a module:function of the user's that gives samples
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether a row is a picture, and not a sample's arrays."""
+        return self.sample is None or not self.sample.inputs
 
     @property
     def image_dtype(self) -> np.dtype[Any]:
+        """Of a row: of arrays a structured type, a field an input."""
+        if self.sample is not None and self.sample.inputs:
+            return self.sample.row_dtype
         return np.dtype(np.float32 if self.floats else np.uint8)
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(H, W, C) of uint8 images, (C, H, W) of a transform's float32 ones."""
+    def image_shape(self) -> tuple[int, ...]:
+        """(H, W, C) of uint8 images, (C, H, W) of a transform's float32 ones; () of arrays."""
+        if not self.is_picture:
+            return ()
         channels, height, width = self.pixels.shape
         return (channels, height, width) if self.floats else (height, width, channels)
+
+    @property
+    def unit(self) -> str:
+        """What the number is by which a record is named."""
+        return "sample" if self.function else "record at byte"
 
     @property
     def row_bytes(self) -> int:
@@ -73,6 +94,8 @@ class Decoding:
     @property
     def repeats(self) -> bool:
         """Whether a record gives the same pixels in every epoch (mirroring apart, which the net's graph does)."""
+        if not self.is_picture:
+            return not self.draws
         augment = self.pixels.augment
         changed = (
             augment.model_dump(exclude={"rand_mirror", "mixup", "cutmix"}, exclude_defaults=True) if augment else {}
@@ -117,13 +140,19 @@ class BadRecord:
     path: str
     offset: int
     reason: str
+    unit: str = "record at byte"  # what the offset is
+
+    @property
+    def place(self) -> str:
+        """Where it is in its file, or among the samples."""
+        return f"{self.unit} {self.offset}"
 
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
     """One batch."""
 
-    images: NDArray[Any]  # (rows, *Decoding.image_shape)
+    images: NDArray[Any]  # (rows, *Decoding.image_shape) of Decoding.image_dtype
     labels: NDArray[np.float32]  # float32 (rows, label_width)
     mirror: NDArray[np.uint8]  # uint8 (rows,): 1 where the picture is to be mirrored
     usable: NDArray[np.uint8]  # uint8 (rows,): 0 for a bad record
@@ -142,7 +171,7 @@ class Decoded:
 def decode_batches(paths: Sequence[str], locations: Sequence[RecordLocations], decoding: Decoding) -> Iterator[Decoded]:
     """Read and decode batch after batch. Raises DataError unless ``decoding.skip_bad``."""
     with ExitStack() as stack:
-        payloads = _payloads(paths, locations, stack)
+        payloads = _samples(locations, decoding) if decoding.function else _payloads(paths, locations, stack)
         for batch in locations:
             yield _decode_batch(paths, batch, payloads, decoding)
 
@@ -160,6 +189,11 @@ def _payloads(
         mine = files == file
         by_file[file] = read_payloads(reader, offsets[mine], sizes[mine], URI_GAP_BYTES if is_uri(paths[file]) else 0)
     return by_file
+
+
+def _samples(locations: Sequence[RecordLocations], decoding: Decoding) -> Mapping[int, Iterator[Payload]]:
+    """Nothing is read ahead of a sample of the user's function: it is asked for when its random numbers are known."""
+    return {0: (b"" for batch in locations for _ in range(len(batch.ids)))}
 
 
 def _decoded_rows(batch: RecordLocations) -> NDArray[np.bool_]:
@@ -197,7 +231,8 @@ def _decode_batch(
             if not decoding.skip_bad or isinstance(error, TransformFailed):
                 raise
             out.images[row], out.labels[row], out.usable[row] = 0, 0, 0
-            out.bad.append(BadRecord(paths[file], offset, _reason(error, paths[file], offset)))
+            unit = decoding.unit
+            out.bad.append(BadRecord(paths[file], offset, _reason(error, f"{paths[file]}, {unit} {offset}"), unit))
     return out
 
 
@@ -207,6 +242,9 @@ def _decode_row(
     """Fill one row; whether its picture is to be mirrored. ``seeds`` are for `augment.generator`."""
     if isinstance(payload, DataError):
         raise payload
+    if not decoding.is_picture:
+        _write_sample(out, row, payload, seeds, location, decoding)
+        return False
     where = f"{location[0]}, record at byte {location[1]}"
     began = time.perf_counter()
     content, out.labels[row] = read_record(payload, where, decoding)
@@ -228,6 +266,8 @@ def read_record(payload: bytes | memoryview, where: str, decoding: Decoding) -> 
     """
     content = unpack(payload, where)
     require_image(content, where)
+    if decoding.sample is not None:
+        return content, _picture_labels(content.label, decoding.sample, decoding, where)
     labels = _labels(content.label, decoding, where)
     if decoding.transform is None:
         _check_range(labels, decoding, where)
@@ -251,8 +291,101 @@ def _labels(labels: NDArray[np.float32], decoding: Decoding, where: str) -> NDAr
     )
 
 
-def _reason(error: DataError, path: str, offset: int) -> str:
-    return str(error).removeprefix(f"{path}, record at byte {offset}: ")
+def _reason(error: DataError, where: str) -> str:
+    return str(error).removeprefix(f"{where}: ")
+
+
+# ---- arrays ----
+
+
+class Header(NamedTuple):
+    """What a record says beside its payload; the first argument of ``data.decode``."""
+
+    label: NDArray[np.float32]  # float32 (width,)
+    id: int
+    id2: int
+
+
+def _write_sample(
+    out: Decoded, row: int, payload: bytes | memoryview, seeds: tuple[int, int, int], at: tuple[str, int], of: Decoding
+) -> None:
+    """Fill one row with a sample's arrays and labels. ``seeds`` are for `augment.generator`."""
+    sample, where = of.sample, f"{at[0]}, {of.unit} {at[1]}"
+    assert sample is not None
+    if of.function:
+        content, given = None, _sample_of_function(at, seeds, of, where)
+    else:
+        content = unpack(payload, where)
+        given = sample.read(content.image, where) if of.decode is None else _decoded(content, seeds, of, where)
+    inputs, labels = given
+    length = sample.write(out.images, row, inputs, where)
+    out.labels[row] = _sample_labels(content, labels, length, of, where)
+
+
+def _sample_of_function(at: tuple[str, int], seeds: tuple[int, int, int], of: Decoding, where: str) -> Any:
+    assert of.sample is not None
+    try:
+        given = load_samples(at[0], of.directory, of.folder).get(at[1], seeds)
+    except (ExperimentError, SampleFailed) as error:
+        raise TransformFailed(f"{where}: {error}") from None
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    return of.sample.parted(given, where)
+
+
+def _decoded(content: Record, seeds: tuple[int, int, int], of: Decoding, where: str) -> Any:
+    """What ``data.decode`` makes of a record. What it raises is an error of the experiment, but for a DataError."""
+    assert of.decode is not None
+    assert of.sample is not None
+    decode = load_decode(of.decode, of.directory)
+    header = Header(content.label, content.id, content.id2)
+    try:
+        given = decode(header, content.image, generator(*seeds) if of.draws else None)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    except Exception as error:
+        raise TransformFailed(f"{where}: data.decode {of.decode} failed: {_traced(error)}") from None
+    try:
+        return of.sample.parted(given, where)
+    except DataError as error:
+        raise TransformFailed(f"{error} (data.decode {of.decode})") from None
+
+
+@lru_cache(maxsize=8)
+def load_decode(name: str, directory: str) -> Any:
+    """The user's function of (header, payload, rng). Raises TransformFailed when it is none."""
+    try:
+        return load_function("data.decode", name, directory, DECODE.wanted, *DECODE.arguments)
+    except ExperimentError as error:
+        raise TransformFailed(str(error)) from None
+
+
+def _sample_labels(
+    content: Record | None, labels: list[NDArray[Any]] | None, length: int, of: Decoding, where: str
+) -> NDArray[np.float32]:
+    """The labels of a sample in one row: those that came with its arrays, else those of its record's header."""
+    sample = of.sample
+    assert sample is not None
+    if labels is None and content is None:
+        raise DataError(f"{where}: it has no label: give one behind the inputs")
+    if not sample.labels:
+        flat = content.label if labels is None and content else np.ravel(labels[0]).astype(np.float32)  # type: ignore[index]
+        row = _labels(flat, of, where)
+        _check_range(row, of, where)
+        return row
+    if labels is None:
+        assert content is not None
+        labels = sample.header_labels(content.label, where)
+    row, real = sample.label_row(labels, length, where)
+    _check_range(row[:real], of, where)
+    return row
+
+
+def _picture_labels(labels: NDArray[np.float32], sample: Sample, decoding: Decoding, where: str) -> NDArray[np.float32]:
+    """The named labels of a picture."""
+    row, real = sample.label_row(sample.header_labels(labels, where), 0, where)
+    _check_range(row[:real], decoding, where)
+    return row
 
 
 # ---- a transform of the user's own ----
@@ -330,12 +463,15 @@ def _call_transform(
         changed, label = result if isinstance(result, tuple) else (result, label)
         return np.asarray(changed), np.atleast_1d(np.asarray(label, np.float32))
     except Exception as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-        trace = "".join(f"\n{line.rstrip()}" for line in traceback.format_list(frames))
-        hint = "" if frames else "; it must return the image, or (image, label)"
-        raise TransformFailed(
-            f"{where}: the transform {decoding.transform} failed: {type(error).__name__}: {error}{hint}{trace}"
-        ) from None
+        hint = "; it must return the image, or (image, label)"
+        raise TransformFailed(f"{where}: the transform {decoding.transform} failed: {_traced(error, hint)}") from None
+
+
+def _traced(error: Exception, hint: str = "") -> str:
+    """An exception of the user's code with its frames; ``hint`` where it has none there, so is of what it returned."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    trace = "".join(f"\n{line.rstrip()}" for line in traceback.format_list(frames))
+    return f"{type(error).__name__}: {error}{'' if frames else hint}{trace}"
 
 
 def gives_floats(payload: bytes, where: str, decoding: Decoding) -> bool:

@@ -9,12 +9,14 @@ later is counted by `BadCount`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raymx.data.pipeline.batch import Batch
-from raymx.data.pipeline.decoding import Decoding, read_record
+from raymx.data.pipeline.decoding import Decoding, RecordLocations, decode_batches, read_record
+from raymx.data.pipeline.source import Source
 from raymx.data.recordio.framing import read_payload
 from raymx.data.recordio.labels import Headers
 from raymx.data.recordio.record_set import RecordSet
@@ -26,15 +28,19 @@ from raymx.storage import is_uri, open_reader
 ALL_BYTES = 256 << 20  # sets up to this size are looked at whole: a second or two of a slow disk
 SAMPLE = 1024  # records of larger sets; of those far away fewer, since each may take a request
 URI_SAMPLE = 64
+ARRAYS = 32  # samples of arrays, which are made
 
 Say = Callable[[str], None]
 
 
-def look(records: RecordSet, split: str, data: Data, decoding: Decoding, say: Say) -> None:
+def look(records: Source, split: str, data: Data, decoding: Decoding, say: Say) -> None:
     """Raise DataError for records that cannot be used, the first one or, with ``skip_bad``, too many of them.
 
     ``say`` is told, in a sentence each, what can be used but is probably not meant.
     """
+    if decoding.sample is not None or not isinstance(records, RecordSet):
+        _look_at_samples(records, split, data, decoding)
+        return
     ids = sample(records)
     headers = records.headers(ids)
     errors = _errors(records, ids[_suspects(headers, decoding)], decoding)
@@ -54,6 +60,18 @@ def look(records: RecordSet, split: str, data: Data, decoding: Decoding, say: Sa
         raise count.too_many(bad, one)
     for sentence in notes(headers, split, data, decoding):
         say(sentence)
+
+
+def _look_at_samples(records: Source, split: str, data: Data, decoding: Decoding) -> None:
+    """Make some rows, from all over: headers do not tell whether arrays can be used."""
+    count, total = BadCount(split, records, data.max_bad), records.num_records
+    ids = np.unique(np.linspace(0, total - 1, min(total, ARRAYS)).astype(np.int64))
+    rows = RecordLocations(ids, *records.locate(ids))
+    (decoded,) = decode_batches(records.paths, [rows], replace(decoding, draws=False))
+    allowed = count.allowed if len(ids) == total else min(max(0.5, data.max_bad) * len(ids), len(ids) - 1)
+    bad = decoded.bad
+    if len(bad) > allowed:
+        raise count.too_many(len(bad), f"{bad[0].path}, {bad[0].place}: {bad[0].reason}")
 
 
 def sample(records: RecordSet) -> NDArray[np.int64]:
@@ -119,7 +137,7 @@ def runs_of(labels: NDArray[np.float32]) -> int:
 class BadCount:
     """The bad records of one split, against ``data.max_bad``."""
 
-    def __init__(self, split: str, records: RecordSet, max_bad: float) -> None:
+    def __init__(self, split: str, records: Source, max_bad: float) -> None:
         self.total = records.num_records + records.damaged
         self.allowed = min(max_bad * self.total, self.total - 1)  # never all of them
         self._split, self._max_bad = split, max_bad
@@ -131,7 +149,7 @@ class BadCount:
             bad += len(batch.bad)
             if bad > self.allowed:
                 record = batch.bad[-1]
-                raise self.too_many(bad, f"{record.path}, record at byte {record.offset}: {record.reason}")
+                raise self.too_many(bad, f"{record.path}, {record.place}: {record.reason}")
             yield batch
 
     def too_many(self, bad: int, one: str) -> TooManyBadRecords:

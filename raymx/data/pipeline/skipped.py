@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from raymx.data.pipeline.batch import Batch
-from raymx.data.recordio.record_set import RecordSet
+from raymx.data.pipeline.source import Source
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ class SkippedRecords:
         self._tells_damage = tells_damage
         self._reasons: dict[str, list[str]] = {}  # file -> why each of its records was skipped
 
-    def note_damage(self, records: RecordSet) -> None:
+    def note_damage(self, records: Source) -> None:
         """What was found when the files were indexed."""
         for path, problem in records.problems if self._tells_damage else ():
             self._reasons.setdefault(path, []).append(f"at byte {problem.offset}: {problem.reason}")
@@ -26,7 +26,7 @@ class SkippedRecords:
     def note(self, batch: Batch) -> None:
         """What was found when a batch was decoded."""
         for record in batch.bad:
-            self._reasons.setdefault(record.path, []).append(f"at byte {record.offset}: {record.reason}")
+            self._reasons.setdefault(record.path, []).append(f"{record.place.removeprefix('record ')}: {record.reason}")
 
     def noted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """``batches``, each of which is noted."""

@@ -19,24 +19,29 @@ import numpy as np
 from raymx.data.pipeline.decoding import Decoding, TransformFailed, gives_floats
 from raymx.data.pipeline.first_look import BadCount, Say, look
 from raymx.data.pipeline.image import Pixels
+from raymx.data.pipeline.sample import Sample
+from raymx.data.pipeline.samples import SampleSource
+from raymx.data.pipeline.source import Source
 from raymx.data.recordio.framing import read_payload
 from raymx.data.recordio.record_set import RecordSet
 from raymx.errors import DataError
-from raymx.experiment import class_files, label_rules
+from raymx.experiment import class_files, data_rules, label_rules
 from raymx.experiment.loading import ExperimentConfig
 from raymx.experiment.user_code import code_folder
 from raymx.storage import open_reader
+
+_NO_PIXELS = Pixels((1, 1, 1))  # of arrays
 
 
 class Splits:
     """``train`` and, where the experiment has them, ``validation`` records. Each is opened when first asked for."""
 
     def __init__(
-        self, experiment: ExperimentConfig, opened: Callable[[RecordSet], None], say: Say = lambda sentence: None
+        self, experiment: ExperimentConfig, opened: Callable[[Source], None], say: Say = lambda sentence: None
     ) -> None:
         """``opened`` is told of each split once, ``say`` in a sentence each what is worth one."""
         self._experiment, self._when_opened, self._say = experiment, opened, say
-        self._records: dict[str, RecordSet] = {}
+        self._records: dict[str, Source] = {}
         self._decodings: dict[str, Decoding] = {}
 
     @property
@@ -44,18 +49,29 @@ class Splits:
         """The names of the splits that the experiment has."""
         return [split for split in ("train", "validation") if getattr(self._experiment.data, split)]
 
-    def records(self, split: str) -> RecordSet:
+    def require(self, split: str) -> None:
+        """Raise DataError where the experiment does not have ``split``."""
+        if split not in self.names:
+            raise DataError(f"data.{split} is not set; name a .rec file")
+
+    def records(self, split: str) -> Source:
         """The ``train`` or the ``validation`` records. Raises DataError when they cannot be had."""
         if split not in self._records:
-            data = self._experiment.data
-            paths = getattr(data, split)
-            if not paths:
-                raise DataError(f"data.{split} is not set; name a .rec file")
-            paths = [paths] if isinstance(paths, str) else paths
-            records = RecordSet.open([self._experiment.resolve(path) for path in paths], data.on_bad_record)
+            records = self._open(split)
             self._when_opened(records)
             self._records[split] = records
         return self._records[split]
+
+    def _open(self, split: str) -> Source:
+        data = self._experiment.data
+        given = getattr(data, split)
+        self.require(split)
+        if name := data_rules.function_of(given):
+            return SampleSource.open(
+                f"data.{split}", name, code_folder(self._experiment.directory), self._experiment.directory
+            )
+        paths = [self._experiment.resolve(path) for path in data_rules.listed(given)]
+        return RecordSet.open(paths, data.on_bad_record)
 
     @property
     def num_opened(self) -> int:
@@ -76,12 +92,14 @@ class Splits:
 
         Raises DataError where the experiment's loss or metric cannot take what ``auto`` comes to.
         """
+        if self._sample is not None and self._sample.labels:
+            return self._sample.label_width
         width = self._experiment.data.label_width
         if width != "auto":
             return width
         found: Counter[int] = Counter()
         for split in self.names:
-            found.update(self.records(split).label_widths(with_image=True))
+            found.update(_record_set(self.records(split)).label_widths(with_image=True))
         label_rules.check_widths(self._experiment, found)
         most = max(found, default=1)
         if found:
@@ -96,7 +114,9 @@ class Splits:
         of_users = self._experiment.training.loop != "default"
         for split in ["train"] if of_users else self.names:
             look(self.records(split), split, self._experiment.data, self._decoding_but_floats(split), self._say)
-        class_files.check({split: self.records(split).paths for split in self._records})
+        class_files.check(
+            {split: source.paths for split, source in self._records.items() if isinstance(source, RecordSet)}
+        )
 
     def count_bad(self, split: str) -> BadCount:
         """What is allowed of the bad records of a split."""
@@ -119,25 +139,41 @@ class Splits:
             self._decodings[split] = replace(self._decoding_but_floats(split), floats=self.floats)
         return self._decodings[split]
 
+    @cached_property
+    def _sample(self) -> Sample | None:
+        return Sample.of(self._experiment.data)
+
     def _decoding_but_floats(self, split: str) -> Decoding:
         """All but ``floats``, which is found with it."""
         data, training = self._experiment.data, split == "train"
-        return Decoding(
-            Pixels(data.image_shape, data.resize, data.exif, data.augment if training else None),
+        common = Decoding(
+            _NO_PIXELS,
             self.label_width,
-            data.label_width == "auto",
             seed=self._experiment.training.seed,
             skip_bad=data.on_bad_record == "skip",
-            transform=data.transform if training else data.validation_transform,
             directory=code_folder(self._experiment.directory),  # read tasks are other processes
+            folder=self._experiment.directory,
             label_range=label_rules.label_range(self._experiment, self.label_width),
+            sample=self._sample,
         )
+        if data.kind == "image":
+            return replace(
+                common,
+                pixels=Pixels(data.picture_shape, data.resize, data.exif, data.augment if training else None),
+                pad_labels=data.label_width == "auto",
+                transform=data.transform if training else data.validation_transform,
+            )
+        source = self.records(split)
+        of_function = isinstance(source, SampleSource)
+        changes = data.decode is not None or (isinstance(source, SampleSource) and not source.in_memory)
+        return replace(common, decode=data.decode, draws=training and changes, function=of_function)
 
     def _try_transform(self, split: str) -> bool:
         """Whether its images are float32, by the first record that can be used."""
-        decoding, records = self._decoding_but_floats(split), self.records(split)
+        decoding = self._decoding_but_floats(split)
         if decoding.transform is None:
             return False
+        records = _record_set(self.records(split))
         for record in range(records.num_records):
             try:
                 return _floats_of(records, record, decoding)
@@ -147,6 +183,12 @@ class Splits:
                 if not decoding.skip_bad or record + 1 == records.num_records:
                     raise
         return False
+
+
+def _record_set(source: Source) -> RecordSet:
+    """Of pictures, which are in record files."""
+    assert isinstance(source, RecordSet)
+    return source
 
 
 def _floats_of(records: RecordSet, record: int, decoding: Decoding) -> bool:

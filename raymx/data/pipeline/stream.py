@@ -48,7 +48,7 @@ from raymx.data.pipeline.decoding import (
     tasks_in_flight,
 )
 from raymx.data.pipeline.order import Rows
-from raymx.data.recordio.record_set import RecordSet
+from raymx.data.pipeline.source import Source
 from raymx.errors import DataError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _context_lock = threading.Lock()  # Ray Data's current context is one for all th
 
 
 def batches(
-    records: RecordSet,
+    records: Source,
     rows: Iterable[Rows],
     decoding: Decoding,
     *,
@@ -152,7 +152,7 @@ class _ReadFailed(Exception):
 class RecordDatasource(Datasource):  # type: ignore[misc]  # Ray is not typed
     """Read tasks over runs of whole batches."""
 
-    def __init__(self, records: RecordSet, plan: list[Rows], decoding: Decoding) -> None:
+    def __init__(self, records: Source, plan: list[Rows], decoding: Decoding) -> None:
         super().__init__()
         self._records, self._plan, self._decoding = records, plan, decoding
         run = task_batches(len(plan[0].ids), decoding.row_bytes)  # every batch has the same rows

@@ -17,7 +17,7 @@ import cv2
 from raymx.data.pipeline.batch import HERE, Batch, Stream
 from raymx.data.pipeline.decoding import Decoding, RecordLocations, decode_batches
 from raymx.data.pipeline.order import Rows
-from raymx.data.recordio.record_set import RecordSet
+from raymx.data.pipeline.source import Source
 
 # While a worker decodes, it does not train: so its batches take no longer in all than a stream takes to start, which is
 # one second where Ray Data is imported and processes of read tasks are there, and several where not.
@@ -25,7 +25,7 @@ WARMUP_S = 0.8
 QUICK_S = 0.1  # for a batch
 
 
-def warm_up(records: RecordSet, rows: Iterable[Rows], decoding: Decoding) -> tuple[int, Iterator[Batch], float]:
+def warm_up(records: Source, rows: Iterable[Rows], decoding: Decoding) -> tuple[int, Iterator[Batch], float]:
     """How many of ``rows`` this process should decode, and their batches: as many as take about WARMUP_S together.
 
     Also the seconds that one takes. The first one, whatever it takes, is decoded at once, since its time is the measure
@@ -53,7 +53,7 @@ def warmup_batches(first_s: float) -> int:
     return max(1, int(WARMUP_S / max(first_s, 1e-6)))
 
 
-def decode_here(records: RecordSet, rows: Iterable[Rows], decoding: Decoding) -> Stream:
+def decode_here(records: Source, rows: Iterable[Rows], decoding: Decoding) -> Stream:
     """One batch for each of ``rows``."""
     for batch in rows:
         locations = RecordLocations(batch.ids, *records.locate(batch.ids), batch.epoch)

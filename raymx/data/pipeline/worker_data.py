@@ -76,6 +76,7 @@ class WorkerData:
         is left of the epoch is cut into batches from there, so it has ``plan.steps_from(first_step, first_record)``
         steps. Each batch tells the ``records_done`` after it, which is where the next begins.
         """
+        self._splits.require("train")
         record = first_step * self.plan.global_batch_size if first_record is None else first_record
         yield from self._counted("train", self._train(epoch, record))
 
@@ -129,6 +130,8 @@ class WorkerData:
 
     @cached_property
     def _plan(self) -> WorkerPlan:
+        if "train" not in self._splits.names:  # a loop of the user's has data of its own, and an epoch is what it says
+            return WorkerPlan(self._experiment, self._share, self._experiment.training.global_batch_size)
         self._splits.check()
         return WorkerPlan(self._experiment, self._share, self._splits.records("train").num_records)
 

@@ -17,12 +17,13 @@ from raymx.data.pipeline.decoding import Decoding, task_batches, tasks_in_flight
 from raymx.data.pipeline.order import Rows
 from raymx.data.pipeline.planning import BatchStart, WorkerPlan
 from raymx.data.pipeline.prefetch import Prefetcher, Segment
+from raymx.data.pipeline.samples import SampleSource
+from raymx.data.pipeline.source import Source
 from raymx.data.pipeline.splits import Splits
 from raymx.data.pipeline.warmup import decode_here, warm_up
-from raymx.data.recordio.record_set import RecordSet
 from raymx.experiment.loading import ExperimentConfig
 
-OpenStream = Callable[[RecordSet, Sequence[Rows], Decoding], Stream]
+OpenStream = Callable[[Source, Sequence[Rows], Decoding], Stream]
 # Read tasks of one stream: planning more of them takes a noticeable part of a second.
 STREAM_TASKS = 64
 # Of a worker's life, spent on decoding what a stream would: less than its processes take to start. Small data never
@@ -112,8 +113,10 @@ class WorkerStreams:
     def _open(self, segment: Segment) -> Stream:
         split = "validation" if segment.name.startswith("validation") else "train"
         rows = segment.rows()
-        opened = decode_here if self._is_quick(len(rows)) else self._open_stream
-        return opened(self._splits.records(split), rows, self._splits.decoding(split))
+        source = self._splits.records(split)
+        in_memory = isinstance(source, SampleSource) and source.in_memory  # here, as in no other process
+        opened = decode_here if in_memory or self._is_quick(len(rows)) else self._open_stream
+        return opened(source, rows, self._splits.decoding(split))
 
     def _is_quick(self, batches: int) -> bool:
         """Whether so many are to be decoded here; their time is then spent."""
