@@ -182,8 +182,10 @@ def _settle_shapes(net: gluon.Block, experiment: ExperimentConfig, devices: Sequ
         try:
             outputs = net(*_empty_sample(experiment, device))
             mx.nd.waitall()
-        except (mx.MXNetError, TypeError) as error:
-            if isinstance(error, TypeError) and experiment.data.kind == "image":
+        except (mx.MXNetError, TypeError, ValueError) as error:
+            if not isinstance(error, mx.MXNetError) and (
+                experiment.data.kind == "image" or "initializer" in str(error)
+            ):
                 raise
             raise TrainingError(
                 f"model.net {experiment.model.net} cannot take {_inputs_in_words(experiment)}: "
