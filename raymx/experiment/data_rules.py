@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from raymx.experiment.keys import allowed
-from raymx.experiment.names import MODEL_ZOO, REFERENCE
+from raymx.experiment.names import LOSSES, METRICS, MODEL_ZOO, REFERENCE, TAKE_A_CLASS
 from raymx.experiment.problem import Problem
 from raymx.experiment.schema import Data, ExperimentConfig
 
@@ -59,6 +59,7 @@ def problems(experiment: ExperimentConfig) -> Iterator[Problem]:
     yield from _inputs(experiment)
     yield from _lengths(data)
     yield from _labels(data)
+    yield from _labels_of_raymx(experiment)
     yield from _functions(data)
 
 
@@ -121,6 +122,21 @@ def _labels(data: Data) -> Iterator[Problem]:
     if data.kind == "array" and data.label_width == "auto":
         fix = "give the number, or data.labels with a shape such as [null]"
         yield Problem("data.label_width", "auto", "it is for pictures", fix)
+
+
+def _labels_of_raymx(experiment: ExperimentConfig) -> Iterator[Problem]:
+    """What raymx's own losses and metrics cannot do with named labels."""
+    labels, model = experiment.data.labels, experiment.model
+    if experiment.training.loop != "default":
+        return
+    differ = any(each.shape[:1] == (None,) for each in labels.values())
+    for key, name, known in (("loss", model.loss, LOSSES), ("metric", model.metric, METRICS)):
+        if name in known and len(labels) > 1:
+            reason = f"it takes one label, and data.labels has {', '.join(labels)}"
+            yield Problem(f"model.{key}", name, reason, "use module:name of your own, which gets a tuple of them")
+        elif name in known and differ and name not in TAKE_A_CLASS:
+            reason = "labels whose length differs are filled up with -1, which it would take for labels"
+            yield Problem(f"model.{key}", name, reason, "use module:name of your own, which leaves those out")
 
 
 def _functions(data: Data) -> Iterator[Problem]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from raymx.errors import TrainingError
+from raymx.training import sequences
 
 
 def accuracy(outputs: Any, labels: Any) -> Any:
+    if sequences.is_sequence(outputs, labels):
+        return sequences.accuracy(outputs, labels)
     _require_classes("accuracy", outputs, labels)
     return outputs.argmax(axis=1).astype("float32") == labels.reshape((-1,)).astype("float32")
 

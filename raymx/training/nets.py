@@ -25,6 +25,7 @@ from raymx.training.freezing import freeze, multiply_rates
 from raymx.training.heads import make_anew
 from raymx.training.precision import Prepare, require_avx512, with_cast, with_input
 from raymx.training.registered import check_registered
+from raymx.training.sequences import cross_entropy, is_sequence
 from raymx.training.shapes import require_a_row_each, require_arrays, require_labels, require_one
 from raymx.training.structure import leaves, mapped
 from raymx.training.weights import begin_with, zoo_file_at_hand
@@ -352,6 +353,13 @@ def _named_loss(name: str, experiment: ExperimentConfig) -> Loss:
     def call(outputs: Any, labels: Any) -> Any:
         require_one(f"model.loss {name}", outputs)
         require_labels(name, outputs, labels)
+        if name == "softmax_cross_entropy" and is_sequence(outputs, labels):
+            if smoothing:
+                raise TrainingError(
+                    f"training.label_smoothing is {smoothing:g}, and the labels are a class a step of a sequence, which "
+                    "are not smoothed: set it to 0, or name a loss of your own"
+                )
+            return cross_entropy(outputs, labels)
         return (in_training if autograd.is_training() else loss)(outputs, labels)
 
     return call

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raymx.errors import TrainingError
+from raymx.training.sequences import is_sequence
 from raymx.training.structure import leaves
 
 
@@ -31,11 +32,13 @@ def require_one(what: str, outputs: Any) -> None:
 def require_labels(loss: str, outputs: Any, labels: Any) -> None:
     """Raise TrainingError when one of raymx's own losses cannot take these labels for these outputs."""
     a_row = loss == "softmax_cross_entropy"
+    if a_row and is_sequence(outputs, labels):
+        return
     if labels.size != (labels.shape[0] if a_row else outputs.size):
+        wanted = "one label a row, or a place of it," if a_row else "as many labels as outputs,"
         raise TrainingError(
-            f"model.loss {loss} takes {'one label a row' if a_row else 'as many labels as outputs'}, and got outputs "
-            f"{outputs.shape} and labels {labels.shape}: look at data.label_width and model.classes, or use a loss of "
-            "your own"
+            f"model.loss {loss} takes {wanted} and got outputs {outputs.shape} and labels {labels.shape}: look at "
+            "data.label_width and model.classes, or use a loss of your own"
         )
 
 

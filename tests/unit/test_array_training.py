@@ -16,7 +16,7 @@ from mxnet.gluon import nn, rnn
 
 from raymx.errors import DataError, TrainingError
 from raymx.experiment.loading import ExperimentConfig, load_experiment, parse_experiment
-from raymx.training import loop, nets
+from raymx.training import loop, nets, sequences
 from raymx.training.batches import DeviceBatches
 from raymx.training.membership import Membership
 from raymx.training.position import LoopPosition
@@ -164,6 +164,34 @@ def test_several_labels_are_a_tuple(tmp_path: Path) -> None:
     rows = part.without_padding()
     assert rows is not None
     assert [each.shape for each in rows.labels] == [(1,), (1, 4)]
+
+
+def test_a_label_a_step_is_a_mean_over_those_that_are_there() -> None:
+    labels = mx.nd.array([[0, 2, -1], [1, -1, -1], [-1, -1, -1]])
+    outputs = mx.nd.random.uniform(shape=(3, 3, 3))
+    outputs.attach_grad()
+    with autograd.record():
+        losses = sequences.cross_entropy(outputs, labels)
+    losses.backward()
+    logs = outputs.log_softmax(axis=-1).asnumpy()
+    assert losses.asnumpy() == pytest.approx([-(logs[0, 0, 0] + logs[0, 1, 2]) / 2, -logs[1, 0, 1], 0], abs=1e-6)
+    moved = np.abs(outputs.grad.asnumpy()).max(axis=2) > 0
+    assert moved.tolist() == [[True, True, False], [True, False, False], [False] * 3]
+    longer = mx.nd.concat(outputs, mx.nd.ones((3, 2, 3)), dim=1), mx.nd.concat(labels, -mx.nd.ones((3, 2)), dim=1)
+    assert (sequences.cross_entropy(*longer) == losses).asnumpy().all()
+    best = outputs.argmax(axis=-1)
+    assert sequences.accuracy(outputs, mx.nd.where(labels >= 0, best, labels)).asnumpy().tolist() == [1, 1, 0]
+    smooth = sequences.cross_entropy(outputs, labels, 0.3).asnumpy()
+    assert smooth[1] == pytest.approx(-0.7 * logs[1, 0, 1] - 0.3 * logs[1, 0].mean(), abs=1e-6)
+
+
+def test_raymx_takes_a_label_a_step_by_its_own_loss_and_metric(tmp_path: Path) -> None:
+    made = experiment(tmp_path, data={"labels": {"tag": {"shape": [None]}}})
+    outputs, labels = mx.nd.random.uniform(shape=(2, 4, CLASSES)), mx.nd.array([[0, 1, 2, -1], [1, 1, 1, 1]])
+    assert nets.build_loss(made)(outputs, labels).shape == (2,)
+    assert nets.build_metric(made)[1](outputs, labels).shape == (2,)
+    with pytest.raises(TrainingError, match="takes one label a row, or a place of it"):
+        nets.build_loss(made)(outputs, labels[:, :3])
 
 
 def test_floats_are_cast_and_whole_numbers_are_not(tmp_path: Path) -> None:

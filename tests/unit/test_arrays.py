@@ -448,6 +448,10 @@ def test_random_numbers_of_the_process_go_on_as_before() -> None:
         ({"inputs": TEXT}, "data.pad.longest is null: a shape of data.inputs or data.labels begins with null"),
         ({"pad": {"longest": 3}}, "data.pad is batch: no input and no label has a length that differs"),
         ({"labels": {"tokens": {}}}, "data.labels is tokens: data.inputs has that name too"),
+        (
+            {"labels": {"y": {}, "z": {}}},
+            "model.loss is softmax_cross_entropy: it takes one label, and data.labels has y, z",
+        ),
         ({"labels": {"y": {}}, "label_width": 2}, "data.label_width is 2: data.labels is given too"),
         (
             {"kind": "custom", "decode": "a:b", "train": "a:b"},
