@@ -356,8 +356,8 @@ def _named_loss(name: str, experiment: ExperimentConfig) -> Loss:
         if name == "softmax_cross_entropy" and is_sequence(outputs, labels):
             if smoothing:
                 raise TrainingError(
-                    f"training.label_smoothing is {smoothing:g}, and the labels are a class a step of a sequence, which "
-                    "are not smoothed: set it to 0, or name a loss of your own"
+                    f"training.label_smoothing is {smoothing:g}, and labels that are a class a step of a sequence are "
+                    "not smoothed: set it to 0, or name a loss of your own"
                 )
             return cross_entropy(outputs, labels)
         return (in_training if autograd.is_training() else loss)(outputs, labels)

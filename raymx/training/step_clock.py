@@ -20,7 +20,7 @@ from raymx.training.timeline import Moments, Parts, free_forward_s, parts_of
 
 EVERY_S = 0.1  # between two steps that are measured
 LEAST = 10  # measured steps between two reports, where there are so many steps
-GATES, STEPS_A_GATE = 3, 30  # between two reports; of each so many steps one, which takes about twice as long
+GATES, STEPS_A_GATE = 3, 100  # between two reports; of each so many steps one, which takes about twice as long
 MOST = 4096  # steps between two reports of which the moments are kept
 
 
