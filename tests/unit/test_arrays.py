@@ -450,7 +450,7 @@ def test_random_numbers_of_the_process_go_on_as_before() -> None:
         ({"labels": {"tokens": {}}}, "data.labels is tokens: data.inputs has that name too"),
         (
             {"labels": {"y": {}, "z": {}}},
-            "model.loss is softmax_cross_entropy: it takes one label, and data.labels has y, z",
+            "softmax_cross_entropy: it takes one label, and data.labels has y, z",
         ),
         ({"labels": {"y": {}}, "label_width": 2}, "data.label_width is 2: data.labels is given too"),
         (
