@@ -145,6 +145,10 @@ class Trained:
         """Images as the net takes them: (rows, channels, height, width), normalised."""
         require_pictures(self.experiment)
         data = self.experiment.data
+        if data.kind != "image":
+            raise ExperimentError(
+                f"data.kind is {data.kind}: predict takes pictures; call load_net() with arrays (rows, ...) of data.inputs"
+            )
         channels, height, width = data.picture_shape
         if images.ndim == 3 and channels == 1:
             images = images[..., None]
