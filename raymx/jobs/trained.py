@@ -145,10 +145,6 @@ class Trained:
         """Images as the net takes them: (rows, channels, height, width), normalised."""
         require_pictures(self.experiment)
         data = self.experiment.data
-        if data.kind != "image":
-            raise ExperimentError(
-                f"data.kind is {data.kind}: predict takes pictures; call load_net() with arrays (rows, ...) of data.inputs"
-            )
         channels, height, width = data.picture_shape
         if images.ndim == 3 and channels == 1:
             images = images[..., None]
@@ -185,7 +181,7 @@ def require_pictures(experiment: ExperimentConfig) -> None:
     if experiment.data.kind != "image" or experiment.data.image_shape is None:
         raise ExperimentError(
             f"data.kind is {experiment.data.kind}: predict, export, quantize and raymx.score are for nets that take "
-            "pictures, of a data.image_shape; load_net() gives the net of any run"
+            "pictures, of a data.image_shape; call the net of load_net() with arrays (rows, ...) of data.inputs"
         )
 
 
