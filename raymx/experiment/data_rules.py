@@ -129,9 +129,6 @@ def _labels_of_raymx(experiment: ExperimentConfig) -> Iterator[Problem]:
     labels, model = experiment.data.labels, experiment.model
     if experiment.training.loop != "default":
         return
-    if model.target == "input" and experiment.data.kind != "image":
-        fix = "use a loss of your own over a net that returns its input too"
-        yield Problem("model.target", "input", f"data.kind is {experiment.data.kind}, and it is of pictures", fix)
     differ = any(each.shape[:1] == (None,) for each in labels.values())
     for key, name, known in (("loss", model.loss, LOSSES), ("metric", model.metric, METRICS)):
         if name in known and len(labels) > 1:

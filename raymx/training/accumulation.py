@@ -53,4 +53,5 @@ def _rows(part: Part, begin: int, size: int, rows: int) -> Part:
     if end - begin < size:
         is_there = mx.nd.array([1.0] * (end - begin) + [0.0] * (size - end + begin), ctx=weights.context)
         weights, scale = weights * is_there, scale * is_there
-    return Part(tuple(of(values) for values in part.inputs), of(part.labels), weights, scale, real)
+    labels = tuple(map(of, part.labels)) if isinstance(part.labels, tuple) else of(part.labels)
+    return Part(tuple(of(values) for values in part.inputs), labels, weights, scale, real, part.names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from mxnet.gluon import nn, rnn
 from raymx.errors import DataError, TrainingError
 from raymx.experiment.loading import ExperimentConfig, load_experiment, parse_experiment
 from raymx.training import loop, nets, sequences
-from raymx.training.batches import DeviceBatches
+from raymx.training.accumulation import turns_of
+from raymx.training.batches import DeviceBatch, DeviceBatches
 from raymx.training.membership import Membership
 from raymx.training.position import LoopPosition
 
@@ -192,6 +194,15 @@ def test_raymx_takes_a_label_a_step_by_its_own_loss_and_metric(tmp_path: Path) -
     assert nets.build_metric(made)[1](outputs, labels).shape == (2,)
     with pytest.raises(TrainingError, match="takes one label a row, or a place of it"):
         nets.build_loss(made)(outputs, labels[:, :3])
+
+
+def test_turns_keep_the_names_of_arrays_and_all_labels(tmp_path: Path) -> None:
+    (batch,) = (one for number, one in enumerate(batches_of(experiment(tmp_path), 0, 1).train(0)) if number == 0)
+    (part,) = batch.parts
+    two = replace(part, labels=(part.labels, part.labels * 2))
+    turns = [turn for (turn,) in turns_of(DeviceBatch([two], batch.samples), 3)]
+    assert [turn.arrays["tokens"].shape[0] for turn in turns] == [3, 3, 3]
+    assert [[each.shape for each in turn.labels] for turn in turns] == [[(3,), (3,)]] * 3
 
 
 def test_floats_are_cast_and_whole_numbers_are_not(tmp_path: Path) -> None:
