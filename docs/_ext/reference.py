@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import raymx.data.__main__
 import raymx.doctor.__main__
 import raymx.pack
+import raymx.launch.options
 import raymx.report
 import raymx.report.__main__
 import raymx.score
@@ -223,7 +224,14 @@ def _columns(found: Sequence[columns.Column]) -> str:
 def commands_part() -> str:
     submit = [cli.submit_parser(), *map(cli.command_parser, cli.COMMANDS)]
     parsers = [
-        *(options.parser(), raymx.report.__main__.parser(), raymx.why.parser(), *submit, raymx.score.parser()),
+        *(
+            options.parser(),
+            raymx.launch.options.parser(),
+            raymx.report.__main__.parser(),
+            raymx.why.parser(),
+            *submit,
+            raymx.score.parser(),
+        ),
         raymx.pack.parser(),
         *_with_commands(raymx.data.__main__.parser()),
         raymx.doctor.__main__.parser(),
