@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import raymx.data.__main__
 import raymx.doctor.__main__
-import raymx.pack
 import raymx.launch.options
+import raymx.pack
 import raymx.report
 import raymx.report.__main__
 import raymx.score
