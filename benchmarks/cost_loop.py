@@ -22,6 +22,9 @@ class Nothing:
     def take(self) -> Parts:
         return Parts()
 
+    def take_held_s(self) -> float:
+        return 0.0
+
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
