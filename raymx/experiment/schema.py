@@ -635,10 +635,7 @@ class Profile(Section):
     @classmethod
     def _a_window(cls, steps: tuple[int, int] | None) -> tuple[int, int] | None:
         if steps and not 0 <= steps[1] - steps[0] < MOST_TRACED:
-            raise ValueError(
-                f"it is {list(steps)}: the last step must not come before the first, and at most {MOST_TRACED} can be "
-                "traced"
-            )
+            raise ValueError(f"the last step must not come before the first, and at most {MOST_TRACED} can be traced")
         return steps
 
     def is_of(self, rank: int) -> bool:
