@@ -20,7 +20,10 @@ from raymx.training.timeline import Moments, Parts, free_forward_s, parts_of
 
 EVERY_S = 0.1  # between two steps that are measured
 LEAST = 10  # measured steps between two reports, where there are so many steps
-GATES, STEPS_A_GATE = 3, 100  # between two reports; of each so many steps one, which takes about twice as long
+# Steps that are held, which take about twice as long: so many between two reports at most, and of so many steps one;
+# of more steps one once there were a few, so that they do not cost a long run more than 1 %.
+GATES, STEPS_A_GATE = 3, 30
+FEW_GATES, STEPS_A_LATER_GATE = 9, 100
 MOST = 4096  # steps between two reports of which the moments are kept
 
 
@@ -58,7 +61,7 @@ class StepClock:
         self._forward_s: float | None = None
         self._held_s = 0.0
         self._gates, self._step_s = 0, 0.0  # steps that are held until they are queued, and about what one takes
-        self._may_gate = not engine.is_naive()
+        self._may_gate, self._held = not engine.is_naive(), 0
         self._weights: Callable[[], Sequence[Any]] | None = None
 
     def data(self, asked: float, got: float) -> None:
@@ -155,7 +158,9 @@ class StepClock:
         """Hold some of the next steps where Python's queueing may hold them up; never again where a loop waited."""
         self._may_gate &= not any(step.gate and step.gate.was_forced for step in self._steps)
         steps = self._number - self._first_number
-        self._gates = min(GATES, steps // STEPS_A_GATE) if parts.is_queued_late and self._may_gate else 0
+        self._held += sum(step.gate is not None for step in self._steps)
+        each = STEPS_A_GATE if self._held < FEW_GATES else STEPS_A_LATER_GATE
+        self._gates = min(GATES, steps // each) if parts.is_queued_late and self._may_gate else 0
         self._step_s = sum(parts.seconds.values()) / max(parts.steps, 1)
 
     def _pace(self) -> None:
